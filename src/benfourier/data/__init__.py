@@ -1,0 +1,1 @@
+"""Images and where they come from."""

@@ -1,0 +1,119 @@
+"""One image file, read as it looks or refused by name; Pillow decodes, nothing is altered in silence."""
+
+import struct
+import zlib
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL.ImageFile import ImageFile
+
+from benfourier.errors import ImageError, OptionError, check_whole
+
+# Decoders of plain pixels only: Pillow's EPS reader, for one, starts another program.
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+PIXEL_LIMIT = 2**26  # 8192×8192, 192 MiB of colour; below the limit at which Pillow itself warns
+
+BOMBS = (Image.DecompressionBombError, Image.DecompressionBombWarning)
+# What Pillow's decoders raise on broken files, warnings turned into errors included.
+FAULTS = (
+    ArithmeticError,
+    EOFError,
+    LookupError,
+    NotImplementedError,
+    OSError,
+    SyntaxError,
+    TypeError,
+    UserWarning,
+    ValueError,
+    struct.error,
+    zlib.error,
+)
+
+
+def read_image(path: str | PathLike[str], channels: int, *, pixel_limit: int = PIXEL_LIMIT) -> NDArray[np.uint8]:
+    """Returns the picture in a file, upright, as uint8 (height, width, channels).
+
+    Palettes, CMYK and 1-bit files become plain channels, colour becomes grey by luma, an opaque alpha channel is
+    dropped. Transparency, several frames and more than 8 bits per channel are refused.
+
+    Args:
+        path: a BMP, GIF, JPEG, PNG, PPM, TIFF or WebP file.
+        channels: 1 for grey, 3 for colour.
+        pixel_limit: files whose header states more pixels are refused before they are decoded.
+    """
+    if channels not in (1, 3):
+        raise OptionError(f"channels is {channels!r}; allowed: 1 for grey, 3 for colour")
+    check_whole("pixel_limit", pixel_limit)
+    try:
+        with Path(path).open("rb") as file, Image.open(file, formats=FORMATS) as image:
+            _check_header(image, pixel_limit)
+            return _pixels(ImageOps.exif_transpose(image), channels)
+    except (*FAULTS, *BOMBS) as error:
+        raise ImageError(f"{path}: {_reason(error)}") from error
+
+
+def _check_header(image: ImageFile, pixel_limit: int) -> None:
+    """Refuses what the header shows to be too large, moving or too deep."""
+    width, height = image.size
+    if width * height > pixel_limit:
+        raise ImageError(
+            f"its header states {width}×{height} pixels; at most {pixel_limit} are allowed; "
+            "shrink it, or raise pixel_limit if you trust it"
+        )
+    frames = getattr(image, "n_frames", 1)
+    if frames > 1:
+        raise ImageError(f"it holds {frames} frames; one is allowed; save the frame you mean as a file of its own")
+    if _is_deep(image):
+        raise ImageError(
+            f"its channels are deeper than 8 bits (mode {image.mode}); 8 bits are allowed; "
+            "scale it to 8 bits first, since only you know its range"
+        )
+
+
+def _is_deep(image: ImageFile) -> bool:
+    """Whether a channel has more than 8 bits; in colour files only the decoder's arguments tell."""
+    if image.mode.startswith(("I", "F")):
+        return True
+    for codec, _, _, args in image.tile:
+        raw, *rest = args if isinstance(args, tuple) else (args,)
+        if str(raw).endswith((";16B", ";16L", ";16N")) or (codec.startswith("ppm") and rest[0] > 255):
+            return True
+    return False
+
+
+def _pixels(image: Image.Image, channels: int) -> NDArray[np.uint8]:
+    """The decoded pixels, (height, width, channels)."""
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        _check_opaque(image)
+    if image.mode not in ("1", "L"):
+        image = image.convert("RGB")
+    pixels = np.array(image.convert("RGB" if channels == 3 else "L"))
+    return pixels.reshape(*pixels.shape[:2], channels)
+
+
+def _check_opaque(image: Image.Image) -> None:
+    """Refuses an RGBA image through which a background would show."""
+    alpha = np.asarray(image.getchannel("A"))
+    clear = int(np.count_nonzero(alpha < 255))
+    if clear:
+        raise ImageError(
+            f"{clear} of its {alpha.size} pixels are transparent; only opaque images are allowed; "
+            "flatten it onto a background first"
+        )
+
+
+def _reason(error: Exception) -> str:
+    """What was wrong with the file, and what to do."""
+    if isinstance(error, ImageError):
+        return str(error)
+    if isinstance(error, BOMBS):
+        return f"its header states too many pixels to decode safely ({error}); shrink it"
+    if isinstance(error, UnidentifiedImageError):
+        return f"it is not an image, or its header is broken; allowed: {', '.join(FORMATS)}; convert or save it again"
+    if isinstance(error, OSError) and error.strerror:
+        return f"it cannot be opened ({error.strerror}); check the name and the permissions"
+    return f"it is broken or cut short ({error}); save or download it again"
