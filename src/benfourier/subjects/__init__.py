@@ -1,0 +1,1 @@
+"""Classifiers under observation: subjects, taps on their layers, MBF features, the zoo."""

@@ -1,0 +1,114 @@
+"""MBF features: |â_n| of every layer's responses, taken as each layer fires."""
+
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from benfourier import kernels, progress
+from benfourier.errors import ResponseError, check_choice, check_whole
+from benfourier.subjects.hearing import Run, first_tensor
+from benfourier.subjects.plan import Layer, Plan
+from benfourier.subjects.selection import Selection, select
+from benfourier.subjects.subject import Subject
+from benfourier.theory.coefficients import Zeros
+
+MEMORY = 256 * 2**20  # bytes
+
+
+def features(
+    subject: Subject,
+    images: Tensor,
+    orders: int = 16,
+    *,
+    layers: Selection = None,
+    pass_through: bool = False,
+    centre: bool = True,
+    zeros: Zeros = "drop",
+    method: kernels.Method = "auto",
+    dtype: Literal["float32", "float64"] = "float32",
+    batch: int | None = None,
+    memory: int = MEMORY,
+    show_progress: bool | None = None,
+) -> NDArray[np.floating]:
+    """Returns the MBF features (images, layers · orders), layer by layer in firing order.
+
+    Args:
+        subject: the classifier to listen to.
+        images: floating tensor (N, C, H, W) within the subject's bounds.
+        orders: |â_n| is taken for n = 1..orders.
+        layers: names, globs or types; None for all.
+        pass_through: also layers that only pass numbers on in eval mode.
+        centre: subtract the mean of each image's responses first.
+        zeros: what becomes of exact zeros after centring: "drop", "count" or "one".
+        method: kernel, "auto", "reference", "differentiable" or "fused".
+        dtype: of the result; the kernels' own precision is not changed by it.
+        batch: images per forward pass; by default as many as fit the memory, 256 at most.
+        memory: bytes that the responses of a batch may take.
+        show_progress: True or False to force the bar; by default it is drawn on a terminal.
+    """
+    orders = check_whole("orders", orders)
+    check_choice("dtype", dtype, ("float32", "float64"))
+    check_whole("memory", memory)
+    subject.check(images)
+    plan = subject.plan(tuple(images.shape[1:]))
+    chosen = select(plan.layers, layers, pass_through=pass_through)
+    batch = check_whole("batch", batch) if batch is not None else fitting_batch(plan, memory, subject.dtype.itemsize)
+    out = np.empty((len(images), len(chosen) * orders), dtype)
+    with progress.bar(len(images), "features", show=show_progress) as advance, torch.inference_mode():
+        for start in range(0, len(images), batch):
+            part = images[start : start + batch]
+            taken = batch_features(subject, plan, part, chosen, orders, centre=centre, zeros=zeros, method=method)[1]
+            out[start : start + len(part)] = taken.cpu().numpy()
+            advance(len(part))
+    return out
+
+
+def fitting_batch(plan: Plan, memory: int, itemsize: int) -> int:
+    """Images per batch whose largest responses, three at a time, fit into memory."""
+    largest = max(layer.entries for layer in plan.layers) * itemsize
+    return max(1, min(256, memory // (3 * largest)))
+
+
+def batch_features(
+    subject: Subject,
+    plan: Plan,
+    images: Tensor,
+    layers: tuple[Layer, ...],
+    orders: int,
+    *,
+    centre: bool = True,
+    zeros: Zeros = "drop",
+    method: kernels.Method = "auto",
+) -> tuple[Tensor, Tensor]:
+    """Returns logits and features of one batch, on the subject's device; gradients flow where they are enabled."""
+    wanted = {layer.name: index for index, layer in enumerate(layers)}
+    parts: list[Tensor | None] = [None] * len(layers)
+
+    def hear(name: str, source: object, response: object) -> None:
+        index = wanted.get(name)
+        if index is None:
+            return
+        tensor = first_tensor(response)
+        assert tensor is not None
+        found = kernels.magnitudes(tensor, orders, centre=centre, zeros=zeros, method=method)
+        if bool(found.isnan().any()):
+            bad = found.isnan().any(dim=1).nonzero().flatten().tolist()
+            raise ResponseError(
+                f"layer {name!r} answered with NaN or infinity for images {bad[:5]} of the batch; "
+                "check the weights and the scaling of the images"
+            )
+        parts[index] = found
+
+    images = images.to(subject.device, subject.dtype)
+    entering = subject.normalise(images).contiguous(memory_format=plan.memory_format)
+    logits = Run(subject.module, plan.runner, hear).forward(entering)
+    silent = [layer.name for layer, part in zip(layers, parts, strict=True) if part is None]
+    if silent:
+        raise ResponseError(f"layers {silent[:5]} did not fire for this batch, though they did in the trial pass")
+    heard = [
+        part.to(logits.device, torch.promote_types(part.dtype, torch.float32)) for part in parts if part is not None
+    ]
+    return logits, torch.cat(heard, dim=1)

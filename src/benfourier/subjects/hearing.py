@@ -1,0 +1,121 @@
+"""One forward pass with someone listening: hooks on, forward, hooks off."""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from benfourier.errors import SubjectError
+from benfourier.subjects.leaves import leaves
+
+SOFTMAX = "soft-max"
+Hear = Callable[[str, object, object], None]  # name of the layer, its module or function, its response
+
+_stage = threading.local()  # the run that this thread is in: hooks of other threads' runs stay silent
+
+
+class Run:
+    """One forward pass of a module, every layer's response handed on as it fires.
+
+    Args:
+        module: the module whose leaves are hooked.
+        runner: the module itself, or its trace.
+        hear: called with each response.
+        skip: modules that need no hook.
+    """
+
+    def __init__(self, module: nn.Module, runner: nn.Module, hear: Hear, skip: Iterable[str] = ()) -> None:
+        self._module, self._runner, self._hear = module, runner, hear
+        self._skip = set(skip)
+        self._fired: Counter[str] = Counter()
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Returns the logits; nothing is left hooked, even if the forward pass or a listener fails."""
+        handles: list[RemovableHandle] = []
+        outer = getattr(_stage, "run", None)
+        try:
+            for name, leaf in leaves(self._module):
+                if name not in self._skip:
+                    handles.append(leaf.register_forward_hook(self._hook(name)))
+            _stage.run = self
+            with at_rest(self._module):
+                logits = logits_of(self._runner(images), len(images))
+            self.fire(SOFTMAX, SOFTMAX, soft_max(logits))
+            return logits
+        finally:
+            _stage.run = outer
+            for handle in handles:
+                handle.remove()
+
+    def fire(self, name: str, source: object, response: object) -> None:
+        """Hands a response to the listener, under the name of this firing."""
+        self._fired[name] += 1
+        times = self._fired[name]
+        self._hear(name if times == 1 else f"{name}#{times}", source, response)
+
+    def _hook(self, name: str) -> Callable[[nn.Module, Any, Any], None]:
+        def hook(leaf: nn.Module, inputs: object, response: object) -> None:
+            if getattr(_stage, "run", None) is self:
+                self.fire(name, leaf, response)
+
+        return hook
+
+
+def report(name: str, function: str, response: object) -> None:
+    """Hands on the response of a functional operation, if this thread is in a run."""
+    run = getattr(_stage, "run", None)
+    if isinstance(run, Run):
+        run.fire(name, function, response)
+
+
+def first_tensor(response: object) -> Tensor | None:
+    """The tensor in a response: itself, or the first of a tuple, list or mapping."""
+    if isinstance(response, Tensor):
+        return response
+    if isinstance(response, dict):
+        response = list(response.values())
+    if isinstance(response, tuple | list):
+        return next((item for item in response if isinstance(item, Tensor)), None)
+    return None
+
+
+def soft_max(logits: Tensor) -> Tensor:
+    """Posteriors in float64; on devices without float64 the few logits go to the CPU."""
+    wide = logits.cpu().double() if logits.device.type == "mps" else logits.double()
+    return torch.softmax(wide, dim=1)
+
+
+@contextmanager
+def at_rest(module: nn.Module) -> Iterator[None]:
+    """Puts every submodule in eval mode while the block runs, then each back as it was."""
+    awake = [m for m in module.modules() if m.training]
+    try:
+        for m in awake:
+            m.training = False
+        yield
+    finally:
+        for m in awake:
+            m.training = True
+
+
+def logits_of(output: object, images: int) -> Tensor:
+    """Returns the logits (images, classes) in a module's output, or raises SubjectError."""
+    found = getattr(output, "logits", output)
+    if isinstance(found, dict):
+        found = found.get("logits")
+    if not isinstance(found, Tensor) or not found.is_floating_point():
+        raise SubjectError(
+            f"the module returned {type(output).__name__}; it must return logits: "
+            "a floating tensor (N, classes), or an output with .logits"
+        )
+    if found.ndim != 2 or len(found) != images or found.shape[1] < 2:
+        raise SubjectError(
+            f"the module returned a tensor of shape {tuple(found.shape)} for {images} images; "
+            f"logits have shape ({images}, classes), with at least 2 classes"
+        )
+    return found
