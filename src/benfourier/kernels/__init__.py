@@ -59,8 +59,10 @@ def magnitudes(
 
 def rows_of(responses: Tensor) -> Tensor:
     """Responses as (images, entries), contiguous; entries in memory order, so that dense layouts need no copy."""
-    inner = sorted(range(1, responses.ndim), key=responses.stride, reverse=True)
-    return responses.permute(0, *inner).reshape(len(responses), -1).contiguous()
+    if not responses.is_contiguous():
+        inner = sorted(range(1, responses.ndim), key=responses.stride, reverse=True)
+        responses = responses.permute(0, *inner).contiguous()
+    return responses.view(responses.shape[0], -1) if responses.numel() else responses.new_empty(len(responses), 0)
 
 
 def _pick(method: Method, rows: Tensor) -> Kernel:

@@ -12,20 +12,16 @@ of a ReLU map form one atom at −mean after centring; it is counted apart and a
 import math
 from functools import lru_cache
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from benfourier.kernels.lanes import LANES, PHASE_BITS, SCALE, TIE, ZERO, phases, survey
+from benfourier.kernels.lanes import LANES, PHASE_BITS, SCALE, TIE, ZERO, phases
+from benfourier.kernels.rows import add_atom, finish, jit, last_lanes, summing
 
-DROP, COUNT, ONE = 0, 1, 2  # what becomes of zeros after centring
 PHASE_ERROR = 5e-7  # per order: polynomial, rounding and truncation of z, times 2π
 MOST_BINS = 1 << 15
 UNIT = np.uint64(1 << 44)  # a count of one in a counter's word; a word has room for 2^20 counts
 BIAS = math.log10(2) * (127 + 24)  # log10 of SCALE and of the float32 exponent's bias, which counted phases contain
-
-jit = numba.njit(cache=True, nogil=True, fastmath={"contract"})
-_summing = numba.njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"})
 
 
 def bins_for(length: int, orders: int) -> int:
@@ -51,28 +47,6 @@ def table_for(bins: int, orders: int) -> NDArray[np.float32]:
 
 
 @jit
-def _last_lanes(x):
-    """The entries after the last whole block, followed by zeros."""
-    spare = np.zeros(LANES, x.dtype)
-    rest = len(x) % LANES
-    spare[:rest] = x[len(x) - rest :]
-    return spare
-
-
-@jit
-def survey_row(x):
-    """Sum of the entries, and the float32 bits of the largest magnitude."""
-    sums = np.empty(8, np.float64)
-    peaks = np.empty(LANES, np.uint32)
-    survey(x, len(x) // LANES, sums, peaks)
-    total, peak = sums.sum(), peaks.max()
-    if len(x) % LANES:
-        survey(_last_lanes(x), 1, sums, peaks)
-        total, peak = total + sums.sum(), max(peak, peaks.max())
-    return total, peak
-
-
-@jit
 def count_row(x, mean, bins, counters):
     """Adds every entry to counters: 2·bins words, the upper half for zeros and ties."""
     high = np.float32(mean)
@@ -94,13 +68,13 @@ def count_row(x, mean, bins, counters):
         phase = buffer[np.uint64(at + k)]
         counters[phase >> shift] += UNIT | np.uint64(phase)
     if len(x) % LANES:
-        phases(_last_lanes(x), 0, high, low, buffer, 0)
+        phases(last_lanes(x), 0, high, low, buffer, 0)
         for k in range(len(x) % LANES):
             phase = buffer[np.uint64(k)]
             counters[phase >> shift] += UNIT | np.uint64(phase)
 
 
-@_summing
+@summing
 def unpack(counters, bins, circle):
     """Adds counts to circle[:bins], offsets from bin centres (in bins) to circle[bins:]; returns entries and ties."""
     width = (1 << PHASE_BITS) // bins
@@ -142,7 +116,7 @@ def _fold(circle, start, period, work, even, odd):
     return circle[middle + quarter]
 
 
-@_summing
+@summing
 def _dots(work, quarter, table, place):
     """Sums of the four parts of work, in turn, times a cosine, sine, cosine and sine quarter wave."""
     a = b = c = d = np.float32(0)
@@ -181,28 +155,6 @@ def transform(circle, bins, table, real, imaginary):
 
 
 @jit
-def _add_atom(real, imaginary, weight, turns):
-    """Adds weight · e^{−2πj·n·turns} to the n-th phasor sum."""
-    angle = -2 * math.pi * (turns - math.floor(turns))
-    c, s = math.cos(angle), math.sin(angle)
-    c_n, s_n = c, s
-    for n in range(len(real)):
-        real[n] += weight * c_n
-        imaginary[n] += weight * s_n
-        c_n, s_n = c_n * c - s_n * s, c_n * s + s_n * c
-
-
-@jit
-def _finish(real, imaginary, entries, zeros, origin, policy, out):
-    """Writes magnitudes from the phasor sums of entries, whose phases count from −origin; zeros as the policy says."""
-    if policy == ONE:
-        _add_atom(real, imaginary, zeros, origin)
-    total = entries if policy == DROP else entries + zeros
-    for n in range(len(out)):
-        out[n] = math.sqrt(real[n] * real[n] + imaginary[n] * imaginary[n]) / total if total else 0.0
-
-
-@jit
 def spectrum(circle, length, entries, ties, mean, bins, table, policy, out):
     """Writes |â_n| of one row of the given length and mean from its unpacked circle."""
     real, imaginary = np.empty(len(out)), np.empty(len(out))
@@ -210,42 +162,8 @@ def spectrum(circle, length, entries, ties, mean, bins, table, policy, out):
     zeros = length - entries - ties  # exact zeros before centring
     origin = BIAS - 0.5 / bins  # counted phases are log10|r| + BIAS, from the first bin's centre
     if mean == 0.0:
-        _finish(real, imaginary, entries, zeros, origin, policy, out)
+        finish(real, imaginary, entries, zeros, origin, policy, out)
         return
     if zeros:
-        _add_atom(real, imaginary, zeros, math.log10(abs(mean)) + origin)
-    _finish(real, imaginary, entries + zeros, ties, origin, policy, out)
-
-
-@jit
-def exact_row(x, centre, policy, out):
-    """Writes |â_n| of one float64 row by the definition, NaN if an entry is not finite."""
-    largest = np.abs(x).max()
-    if not math.isfinite(largest):
-        out[:] = np.nan
-        return
-    # a power of two: nothing is rounded, and no difference or sum overflows
-    power = min(max(math.frexp(largest)[1] + 32, -900), 1060) if centre else 0
-    scale = math.ldexp(1.0, -power)
-    first = x[0] * scale if centre else 0.0
-    shift = 0.0
-    if centre:
-        for value in x:
-            shift += value * scale - first
-        shift /= len(x)
-    real, imaginary = np.zeros(len(out)), np.zeros(len(out))
-    entries = 0
-    for value in x:
-        r = abs(value * scale - first - shift)
-        if r == 0:
-            continue
-        entries += 1
-        turns = math.log10(r)
-        angle = -2 * math.pi * (turns - math.floor(turns))
-        c, s = math.cos(angle), math.sin(angle)
-        c_n, s_n = c, s
-        for n in range(len(out)):
-            real[n] += c_n
-            imaginary[n] += s_n
-            c_n, s_n = c_n * c - s_n * s, c_n * s + s_n * c
-    _finish(real, imaginary, entries, len(x) - entries, -power * math.log10(2.0), policy, out)
+        add_atom(real, imaginary, zeros, math.log10(abs(mean)) + origin)
+    finish(real, imaginary, entries + zeros, ties, origin, policy, out)

@@ -1,11 +1,17 @@
-"""|â_n| of many responses at once on the CPU: rows and pieces of long rows shared among threads.
+"""|â_n| of many responses at once on the CPU: rows, and pieces of long rows, shared among threads.
 
-Long float32, float16 and bfloat16 rows are counted on a circle fine enough for |fused − reference| ≤ a tenth of the
-noise floor ½√(π/M); rows of up to SHORT entries and float64 rows are summed exactly.
+Three ways, each quicker and less general than the next; rows that one refuses (it leaves NaN) go on to the next.
+
+1. `octaves` counts the bits of float32 entries, if they spread evenly.
+2. `circle` counts phases: any float32, float16 or bfloat16 row, with an error bound that holds whatever the data.
+3. exact sums: rows of up to SHORT entries, float64 rows, and entries near the limits of float32.
+
+All keep |fused − reference| ≤ max(1e-6, a tenth of the noise floor ½√(π/M)).
 """
 
 import os
 import threading
+from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
@@ -13,17 +19,22 @@ import numba
 import numpy as np
 import torch
 from numba import prange
+from numpy.typing import NDArray
 from torch import Tensor
 
-from benfourier.kernels import circle
-from benfourier.kernels.circle import count_row, exact_row, spectrum, survey_row, unpack
+from benfourier.kernels import circle, octaves
+from benfourier.kernels.rows import COUNT, DROP, ONE, exact_row, survey_row
 from benfourier.theory.coefficients import Zeros
 
 SHORT = 256
-PIECE = 1 << 18  # entries of a long row that one thread takes at a time; a counter has room for 2^20
+LONG = 1 << 22  # a counter of octaves has room for 2^22 entries
+PIECE = 1 << 18  # entries of a row that one thread takes at a time
 _TOO_LARGE = np.uint32(0x71800000)  # bits of 2^100: SCALE times such entries could overflow
+_POLICIES: dict[Zeros, int] = {"drop": DROP, "count": COUNT, "one": ONE}
 _lock = threading.Lock()  # not every numba threading layer may be entered by two threads at once
 _forked = False
+
+Out = NDArray[np.float32]
 
 
 def _note_fork() -> None:
@@ -31,25 +42,39 @@ def _note_fork() -> None:
     _forked = True
 
 
-os.register_at_fork(after_in_child=_note_fork)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_fork)
 
 
-def _whole_rows(rows, centre, policy, bins, table, out):
-    """Writes |â_n| of every row; NaN where a row holds entries that the circle cannot take."""
+def _octave_rows(rows, centre, policy, bins, tables, roughest, out):
+    """Writes |â_n| of every row, NaN for rows too rough or with entries that are too large or too small."""
     length = rows.shape[1]
     for i in prange(rows.shape[0]):
+        out[i] = np.nan
         total, peak = survey_row(rows[i])
-        if peak >= _TOO_LARGE:
-            out[i] = np.nan
-        else:
+        if peak < _TOO_LARGE:
             mean = total / length if centre else 0.0
-            counters, circle = np.zeros(2 * bins, np.uint64), np.zeros(2 * bins, np.float32)
-            count_row(rows[i], mean, bins, counters)
-            entries, ties = unpack(counters, bins, circle)
-            spectrum(circle, length, entries, ties, mean, bins, table, policy, out[i])
+            base = octaves.base_of(peak, mean)
+            counters = np.zeros((octaves.ROWS + 1) * bins, np.uint64)
+            octaves.count_row(rows[i], mean, base, bins, counters)
+            octaves.spectrum(counters, length, mean, base, tables, roughest, policy, out[i])
 
 
-def _pieces(rows, piece, centre, policy, bins, table, out):
+def _circle_rows(rows, centre, policy, bins, table, out):
+    """Writes |â_n| of every row, NaN for rows with entries that are too large."""
+    length = rows.shape[1]
+    for i in prange(rows.shape[0]):
+        out[i] = np.nan
+        total, peak = survey_row(rows[i])
+        if peak < _TOO_LARGE:
+            mean = total / length if centre else 0.0
+            counters, filled = np.zeros(2 * bins, np.uint64), np.zeros(2 * bins, np.float32)
+            circle.count_row(rows[i], mean, bins, counters)
+            entries, ties = circle.unpack(counters, bins, filled)
+            circle.spectrum(filled, length, entries, ties, mean, bins, table, policy, out[i])
+
+
+def _circle_pieces(rows, piece, centre, policy, bins, table, out):
     """The same for rows so long, or so few, that several threads share one."""
     number, length = rows.shape
     per_row = (length + piece - 1) // piece
@@ -57,30 +82,29 @@ def _pieces(rows, piece, centre, policy, bins, table, out):
     for k in prange(number * per_row):
         i, j = k // per_row, k % per_row
         totals[i, j], peaks[i, j] = survey_row(rows[i, j * piece : (j + 1) * piece])
-    circles = np.zeros((number * per_row, 2 * bins), np.float32)
+    filled = np.zeros((number * per_row, 2 * bins), np.float32)
     entries, ties = np.zeros(number * per_row, np.int64), np.zeros(number * per_row, np.int64)
     for k in prange(number * per_row):
         i, j = k // per_row, k % per_row
         if peaks[i].max() < _TOO_LARGE:
             mean = totals[i].sum() / length if centre else 0.0
             counters = np.zeros(2 * bins, np.uint64)
-            count_row(rows[i, j * piece : (j + 1) * piece], mean, bins, counters)
-            entries[k], ties[k] = unpack(counters, bins, circles[k])
+            circle.count_row(rows[i, j * piece : (j + 1) * piece], mean, bins, counters)
+            entries[k], ties[k] = circle.unpack(counters, bins, filled[k])
     for i in prange(number):
+        out[i] = np.nan
         if peaks[i].max() < _TOO_LARGE:
             mean = totals[i].sum() / length if centre else 0.0
             first = i * per_row
             for k in range(first + 1, first + per_row):
-                circles[first] += circles[k]
+                filled[first] += filled[k]
                 entries[first] += entries[k]
                 ties[first] += ties[k]
-            spectrum(circles[first], length, entries[first], ties[first], mean, bins, table, policy, out[i])
-        else:
-            out[i] = np.nan
+            circle.spectrum(filled[first], length, entries[first], ties[first], mean, bins, table, policy, out[i])
 
 
 def _exact_rows(rows, centre, policy, out):
-    """Writes |â_n| of every float64 row by the definition."""
+    """Writes |â_n| of every float64 row by the definition, NaN for rows that are not finite."""
     for i in prange(rows.shape[0]):
         exact_row(rows[i], centre, policy, out[i])
 
@@ -97,19 +121,25 @@ class _Threaded:
         self._alone = numba.njit(**options)(twin)
 
     def __call__(self, *args: Any) -> None:
-        # GNU OpenMP ends a forked child that enters it, so such a child works alone
-        threads = 1 if _forked else min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS)
+        threads = _threads()
         if threads == 1:
             self._alone(*args)
             return
         with _lock:
-            numba.set_num_threads(threads)
+            if numba.get_num_threads() != threads:
+                numba.set_num_threads(threads)
             self._shared(*args)
 
 
-_whole_rows_loop = _Threaded(_whole_rows)
-_pieces_loop = _Threaded(_pieces)
-_exact_rows_loop = _Threaded(_exact_rows)
+_by_octaves = _Threaded(_octave_rows)
+_by_circle = _Threaded(_circle_rows)
+_by_pieces = _Threaded(_circle_pieces)
+_exactly = _Threaded(_exact_rows)
+
+
+def _threads() -> int:
+    """As many threads as torch uses; one in a forked child, which GNU OpenMP would end if it entered."""
+    return 1 if _forked else min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS)
 
 
 def magnitudes(rows: Tensor, orders: int, *, centre: bool, zeros: Zeros) -> Tensor:
@@ -123,28 +153,60 @@ def magnitudes(rows: Tensor, orders: int, *, centre: bool, zeros: Zeros) -> Tens
     """
     assert rows.ndim == 2
     assert rows.is_contiguous()
-    policy = {"drop": circle.DROP, "count": circle.COUNT, "one": circle.ONE}[zeros]
+    rows = rows.detach()
+    out = np.empty((rows.shape[0], orders), np.float32)
+    _fill(rows, centre, _POLICIES[zeros], out, _ways(rows, orders))
+    return torch.from_numpy(out)
+
+
+Way = Callable[[Tensor, bool, int, Out], None]
+
+
+def _ways(rows: Tensor, orders: int) -> list[Way]:
+    """The ways that suit these rows, quickest first."""
     number, length = rows.shape
-    out = np.zeros((number, orders), np.float32)
-    bins = circle.bins_for(length, orders) if length > SHORT and rows.dtype != torch.float64 else 0
-    if not bins:
-        _exact_rows_loop(rows.double().numpy(), centre, policy, out)
-        return torch.from_numpy(out)
-    table = circle.table_for(bins, orders)
-    threads = torch.get_num_threads()
+    if length <= SHORT or rows.dtype == torch.float64:
+        return [_exact]
+    ways: list[Way] = [_circle, _exact] if circle.bins_for(length, orders) else [_exact]
+    if rows.dtype == torch.float32 and length <= LONG and number >= _threads():
+        ways.insert(0, _octaves)
+    return ways
+
+
+def _fill(rows: Tensor, centre: bool, policy: int, out: Out, ways: list[Way]) -> None:
+    """Writes the magnitudes by the first way, and those of the rows that it refuses by the next."""
+    ways[0](rows, centre, policy, out)
+    refused = np.isnan(out[:, 0])
+    if len(ways) > 1 and refused.any():
+        again = out[refused]
+        _fill(rows[torch.from_numpy(refused)], centre, policy, again, ways[1:])
+        out[refused] = again
+
+
+def _octaves(rows: Tensor, centre: bool, policy: int, out: Out) -> None:
+    orders = out.shape[1]
+    bins = octaves.bins_for(rows.shape[1], orders)
+    tables = octaves.table_for(bins, orders), octaves.turns_for(orders), octaves.inverses_for(bins)
+    _by_octaves(_words(rows), centre, policy, bins, tables, octaves.roughness_for(bins, orders), out)
+
+
+def _circle(rows: Tensor, centre: bool, policy: int, out: Out) -> None:
+    number, length = rows.shape
+    bins = circle.bins_for(length, out.shape[1])
+    table = circle.table_for(bins, out.shape[1])
+    threads = _threads()
     if length <= PIECE and (number >= threads or length < PIECE // 8):
-        _whole_rows_loop(_words(rows), centre, policy, bins, table, out)
+        _by_circle(_words(rows), centre, policy, bins, table, out)
     else:
         piece = min(PIECE, -(-length // (2 * threads) // 1024) * 1024)
-        _pieces_loop(_words(rows), piece, centre, policy, bins, table, out)
-    result = torch.from_numpy(out)
-    refused = result[:, 0].isnan()
-    if refused.any():  # too large for the circle, or not finite
-        result[refused] = magnitudes(rows[refused].double(), orders, centre=centre, zeros=zeros)
-    return result
+        _by_pieces(_words(rows), piece, centre, policy, bins, table, out)
 
 
-def _words(rows: Tensor) -> np.ndarray[Any, Any]:
+def _exact(rows: Tensor, centre: bool, policy: int, out: Out) -> None:
+    _exactly(rows.double().numpy(), centre, policy, out)
+
+
+def _words(rows: Tensor) -> NDArray[Any]:
     """The rows as an array whose dtype tells the lanes how to widen them; nothing is copied."""
     views = {torch.float16: torch.int16, torch.bfloat16: torch.uint16}
     return rows.view(views.get(rows.dtype, torch.float32)).numpy()

@@ -18,6 +18,8 @@ LANES = 32
 PHASE_BITS = 24  # log10|x| mod 1 is kept in units of 2^-24
 ZERO = 1 << PHASE_BITS  # first of eight slots above the circle, an eighth of the circle apart
 TIE = ZERO + (1 << (PHASE_BITS - 4))
+ROWS = 24  # octaves counted below the largest entry; the lowest takes all that is smaller still
+WORD_SHIFT = 10  # bits of the mantissa that octave_words leaves out
 
 # Entries are scaled by a power of two before their exponent is read, so that float32 denormals become normal numbers.
 SCALE = np.float32(2.0**24)
@@ -141,3 +143,86 @@ def phases(typing, x, index, high, low, out, at):
         return context.get_dummy_value()
 
     return types.void(x, index, high, low, out, at), build
+
+
+@intrinsic
+def octave_words(typing, x, index, high, low, base, out, at):
+    """Writes the float32 bits of |SCALE·x − high − low| less base, in units of 2^WORD_SHIFT, for LANES entries.
+
+    Values below base become 0. Entries that are exactly zero get the word of row ROWS instead, in one of eight places.
+    """
+
+    def build(context, builder, signature, args):
+        contract = ("contract",)
+        value = _load(context, builder, signature.args[0], args[0], args[1])
+        centred = builder.fmul(value, _same(_floats, float(SCALE)), flags=contract)
+        centred = builder.fsub(centred, _spread(builder, args[2], _floats), flags=contract)
+        centred = builder.fsub(centred, _spread(builder, args[3], _floats))
+        bits = builder.and_(builder.bitcast(centred, _ints), _same(_ints, 0x7FFFFFFF))
+        bits = builder.sub(bits, _spread(builder, args[4], _ints))
+        bits = builder.select(builder.icmp_signed(">", bits, _same(_ints, 0)), bits, _same(_ints, 0))
+        bits = builder.lshr(bits, _same(_ints, WORD_SHIFT))
+        apart = [(ROWS << (23 - WORD_SHIFT)) + ((lane % 8) << (20 - WORD_SHIFT)) for lane in range(LANES)]
+        zero = builder.fcmp_ordered("==", value, _same(_floats, 0.0))
+        bits = builder.select(zero, ir.Constant(_ints, apart), bits)
+        builder.store(bits, _pointer(context, builder, signature.args[5], args[5], args[6], _ints)).align = 4
+        return context.get_dummy_value()
+
+    return types.void(x, index, high, low, base, out, at), build
+
+
+@intrinsic
+def weigh(typing, counts, offsets, bins, table, place, turn, at, sums, to):
+    """Adds Σ (count − j·slope·offset)·e^{−jθ} over an octave's bins, turned, to 16 real and 16 imaginary sums[to:].
+
+    From table[place] on stand 16 cosines and 16 sines of θ for each bin, one for each order; from turn[at] on the
+    real and imaginary parts of the octave's turn, and the slopes.
+    """
+
+    def build(context, builder, signature, args):
+        sixteen = ir.VectorType(_F32, 16)
+        wide = ir.IntType(64)
+        contract = ("contract",)
+
+        def vector(number, index, offset):
+            index = builder.add(index, ir.Constant(wide, offset))
+            return _pointer(context, builder, signature.args[number], args[number], index, sixteen)
+
+        def read(pointer):
+            value = builder.load(pointer)
+            value.align = 4
+            return value
+
+        def add_product(total, a, b):
+            return builder.fadd(total, builder.fmul(a, b, flags=contract), flags=contract)
+
+        # two bins at a time, each with sums of its own: a sum waits four cycles for its last addition
+        parts = [cgutils.alloca_once(builder, sixteen) for _ in range(8)]
+        for part in parts:
+            builder.store(_same(sixteen, 0.0), part)
+        with cgutils.for_range(builder, builder.lshr(args[2], ir.Constant(wide, 1))) as loop:
+            for side in (0, 1):
+                bin_index = builder.add(builder.shl(loop.index, ir.Constant(wide, 1)), ir.Constant(wide, side))
+                weights = []
+                for number in (0, 1):
+                    data = context.make_array(signature.args[number])(context, builder, args[number]).data
+                    weights.append(_spread(builder, builder.load(builder.gep(data, [bin_index])), sixteen))
+                start = builder.add(args[4], builder.mul(bin_index, ir.Constant(wide, 32)))
+                waves = [read(vector(3, start, offset)) for offset in (0, 16)]
+                pairs = [(weight, wave) for weight in weights for wave in waves]
+                for part, (weight, wave) in zip(parts[4 * side : 4 * side + 4], pairs, strict=True):
+                    builder.store(add_product(builder.load(part), weight, wave), part)
+        halves = [builder.load(part) for part in parts]
+        count_cos, count_sin, offset_cos, offset_sin = (
+            builder.fadd(a, b) for a, b in zip(halves[:4], halves[4:], strict=True)
+        )
+        cosine, sine, slope = (read(vector(5, args[6], offset)) for offset in (0, 16, 32))
+        real = builder.fsub(count_cos, builder.fmul(slope, offset_sin))
+        minus = add_product(count_sin, slope, offset_cos)  # the imaginary part is −minus
+        for offset, a, b in ((0, real, minus), (16, builder.fneg(minus), real)):
+            pointer = vector(7, args[8], offset)
+            total = add_product(add_product(read(pointer), a, cosine), b, sine)
+            builder.store(total, pointer).align = 4
+        return context.get_dummy_value()
+
+    return types.void(counts, offsets, bins, table, place, turn, at, sums, to), build

@@ -93,22 +93,26 @@ def batch_features(
             return
         tensor = first_tensor(response)
         assert tensor is not None
-        found = kernels.magnitudes(tensor, orders, centre=centre, zeros=zeros, method=method)
-        if bool(found.isnan().any()):
-            bad = found.isnan().any(dim=1).nonzero().flatten().tolist()
-            raise ResponseError(
-                f"layer {name!r} answered with NaN or infinity for images {bad[:5]} of the batch; "
-                "check the weights and the scaling of the images"
-            )
-        parts[index] = found
+        parts[index] = kernels.magnitudes(tensor, orders, centre=centre, zeros=zeros, method=method)
 
     images = images.to(subject.device, subject.dtype)
-    entering = subject.normalise(images).contiguous(memory_format=plan.memory_format)
+    entering = subject.normalise(images).clone(memory_format=plan.memory_format)  # the module may write into them
     logits = Run(subject.module, plan.runner, hear).forward(entering)
     silent = [layer.name for layer, part in zip(layers, parts, strict=True) if part is None]
     if silent:
         raise ResponseError(f"layers {silent[:5]} did not fire for this batch, though they did in the trial pass")
-    heard = [
-        part.to(logits.device, torch.promote_types(part.dtype, torch.float32)) for part in parts if part is not None
-    ]
-    return logits, torch.cat(heard, dim=1)
+    heard = torch.cat([part.to(logits.device) for part in parts if part is not None], dim=1)
+    _refuse_nan(heard, layers)
+    return logits, heard
+
+
+def _refuse_nan(features: Tensor, layers: tuple[Layer, ...]) -> None:
+    """Raises ResponseError if a magnitude is NaN: its response held NaN or infinity."""
+    bad = features.detach().isnan()
+    if bool(bad.any()):
+        image, column = bad.nonzero()[0].tolist()
+        name = layers[column * len(layers) // features.shape[1]].name
+        raise ResponseError(
+            f"layer {name!r} answered with NaN or infinity for image {image} of the batch; "
+            "check the weights and the scaling of the images"
+        )

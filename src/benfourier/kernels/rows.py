@@ -1,0 +1,91 @@
+"""What every way of counting a row shares: its survey, exact sums, and the last step to magnitudes."""
+
+import math
+
+import numba
+import numpy as np
+
+from benfourier.kernels.lanes import LANES, survey
+
+DROP, COUNT, ONE = 0, 1, 2  # what becomes of zeros after centring
+
+jit = numba.njit(cache=True, nogil=True, fastmath={"contract"})
+summing = numba.njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"})
+
+
+@jit
+def last_lanes(x):
+    """The entries after the last whole block, followed by zeros."""
+    spare = np.zeros(LANES, x.dtype)
+    rest = len(x) % LANES
+    spare[:rest] = x[len(x) - rest :]
+    return spare
+
+
+@jit
+def survey_row(x):
+    """Sum of the entries, and the float32 bits of the largest magnitude."""
+    sums = np.empty(8, np.float64)
+    peaks = np.empty(LANES, np.uint32)
+    survey(x, len(x) // LANES, sums, peaks)
+    total, peak = sums.sum(), peaks.max()
+    if len(x) % LANES:
+        survey(last_lanes(x), 1, sums, peaks)
+        total, peak = total + sums.sum(), max(peak, peaks.max())
+    return total, peak
+
+
+@jit
+def add_atom(real, imaginary, weight, turns):
+    """Adds weight · e^{−2πj·n·turns} to the n-th phasor sum."""
+    angle = -2 * math.pi * (turns - math.floor(turns))
+    c, s = math.cos(angle), math.sin(angle)
+    c_n, s_n = c, s
+    for n in range(len(real)):
+        real[n] += weight * c_n
+        imaginary[n] += weight * s_n
+        c_n, s_n = c_n * c - s_n * s, c_n * s + s_n * c
+
+
+@jit
+def finish(real, imaginary, entries, zeros, origin, policy, out):
+    """Writes magnitudes from the phasor sums of entries, whose phases count from −origin; zeros as the policy says."""
+    if policy == ONE:
+        add_atom(real, imaginary, zeros, origin)
+    total = entries if policy == DROP else entries + zeros
+    for n in range(len(out)):
+        out[n] = math.sqrt(real[n] * real[n] + imaginary[n] * imaginary[n]) / total if total else 0.0
+
+
+@jit
+def exact_row(x, centre, policy, out):
+    """Writes |â_n| of one float64 row by the definition, NaN if an entry is not finite."""
+    largest = np.abs(x).max()
+    if not math.isfinite(largest):
+        out[:] = np.nan
+        return
+    # a power of two: nothing is rounded, and no difference or sum overflows
+    power = min(max(math.frexp(largest)[1] + 32, -900), 1060) if centre else 0
+    scale = math.ldexp(1.0, -power)
+    first = x[0] * scale if centre else 0.0
+    shift = 0.0
+    if centre:
+        for value in x:
+            shift += value * scale - first
+        shift /= len(x)
+    real, imaginary = np.zeros(len(out)), np.zeros(len(out))
+    entries = 0
+    for value in x:
+        r = abs(value * scale - first - shift)
+        if r == 0:
+            continue
+        entries += 1
+        turns = math.log10(r)
+        angle = -2 * math.pi * (turns - math.floor(turns))
+        c, s = math.cos(angle), math.sin(angle)
+        c_n, s_n = c, s
+        for n in range(len(out)):
+            real[n] += c_n
+            imaginary[n] += s_n
+            c_n, s_n = c_n * c - s_n * s, c_n * s + s_n * c
+    finish(real, imaginary, entries, len(x) - entries, -power * math.log10(2.0), policy, out)
