@@ -26,7 +26,9 @@ def bar(total: int, label: str, *, show: bool | None = None) -> Iterator[Callabl
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as drawn:
+    console = Console(stderr=True)
+    # elsewhere than on a terminal rich draws only what stays
+    with Progress(*columns, console=console, transient=console.is_terminal) as drawn:
         task = drawn.add_task(label, total=total)
         yield lambda n: drawn.advance(task, n)
 

@@ -226,7 +226,7 @@ def test_bad_options_and_responses_are_refused_with_the_value() -> None:
     x = normal(2, 10)
     with pytest.raises(OptionError, match="orders is 0"):
         kernels.magnitudes(x, 0)
-    with pytest.raises(OptionError, match="'fusd'.*did you mean 'fused'"):
+    with pytest.raises(OptionError, match=r"'fusd'.*did you mean 'fused'"):
         kernels.magnitudes(x, method="fusd")  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="zeros is 'keep'"):
         kernels.magnitudes(x, zeros="keep")  # type: ignore[arg-type]

@@ -4,13 +4,13 @@ Exponent and leading bits of the mantissa of a centred float32 entry index a cou
 the same 64-bit word. Bins times phasors, with the in-bin offset to first order, give the sum of each octave; octaves
 are turned by log10 2 and added. It is quicker than the circle, whose polynomial it does without, but bins are coarser:
 
-Error: with D = πn/(ln 10·bins) the phasor of an entry is off by up to D²/3, and on average over a bin by nothing. Where
-entries spread evenly inside their bins these errors are independent and have a deviation of 0.15·D²; at 64 bins and
-order 16 that is a fifth of a tenth of the noise floor. Lumps narrower than a bin (atoms of equal entries, or a bulk that
-an outlier has pushed far from the mean) would not average out. They show as roughness: the squared second differences
-of the counts, over six times the counts, are 1 for an even spread and grow with the lumps, and the deviation grows with
-their root. Rows too rough for four deviations to stay within the bound are left to the circle, and so are rows with
-entries far below the largest.
+Error: with D = πn/(ln 10·bins) the phasor of an entry is off by up to D²/3, and on average over a bin by nothing.
+Where entries spread evenly inside their bins these errors are independent and have a deviation of 0.15·D²; at 64 bins
+and order 16 that is a fifth of a tenth of the noise floor. Lumps narrower than a bin (atoms of equal entries, or a bulk
+that an outlier has pushed far from the mean) would not average out. They show as roughness: the squared second
+differences of the counts, over six times the counts, are 1 for an even spread and grow with the lumps, and the
+deviation grows with their root. Rows too rough for four deviations to stay within the bound are left to the circle, and
+so are rows with entries far below the largest.
 """
 
 import math
@@ -108,7 +108,7 @@ def base_of(peak, mean):
 
 @summing
 def _unpack(counters, row, inverses, counts, offsets):
-    """Writes counts and offsets, relative to the mantissa, of one octave; returns its entries and squared differences."""
+    """Writes counts and offsets of one octave, relative to the mantissa; returns entries and squared differences."""
     bins = len(inverses)
     width = np.float64(OCTAVE // bins)
     start = np.float64(row) * OCTAVE + 0.5 * width - 0.5  # words were truncated: half a unit is added back

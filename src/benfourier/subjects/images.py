@@ -1,7 +1,8 @@
 """8-bit images, from arrays or files, as tensors that a subject takes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from os import PathLike
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,12 +29,10 @@ def images(
         layout: "NHWC" or "NCHW" for arrays of four dimensions (three: "NHWC" means H, W, C); by default found from
             the number of channels.
     """
-    if isinstance(source, str | PathLike):
-        source = [source]
     if isinstance(source, np.ndarray | Tensor):
-        pixels = _pixels(torch.as_tensor(source), subject, layout)
+        pixels = _pixels(_bytes(source), subject, layout)
     else:
-        files = [_read(path, subject) for path in source]
+        files = [_read(path, subject) for path in _paths(source)]
         if not files:
             raise ImageError("there are no image files in the list; give at least one")
         if len({f.shape for f in files}) > 1:
@@ -45,10 +44,25 @@ def images(
     return found
 
 
+def _paths(source: Any) -> list[Path]:
+    """The paths in a source, one or many."""
+    many = isinstance(source, Iterable) and not isinstance(source, str | bytes)
+    items = list(source) if many else [source]
+    wrong = [type(item).__name__ for item in items if not isinstance(item, str | PathLike)]
+    if wrong:
+        raise ImageError(f"the source holds a {wrong[0]}; it must be paths of image files, or one uint8 array")
+    return items
+
+
+def _bytes(values: NDArray[np.uint8] | Tensor) -> Tensor:
+    """uint8 values as a tensor; arrays are copied, since tensors take neither read-only nor reversed ones."""
+    if values.dtype not in (np.uint8, torch.uint8):
+        raise ImageError(f"the array is {values.dtype}; it must be uint8 (float tensors need no conversion)")
+    return values if isinstance(values, Tensor) else torch.from_numpy(np.array(values, order="C"))
+
+
 def _pixels(values: Tensor, subject: Subject, layout: str | None) -> Tensor:
     """uint8 values as (N, C, H, W)."""
-    if values.dtype != torch.uint8:
-        raise ImageError(f"the array is {values.dtype}; it must be uint8 (float tensors need no conversion)")
     if layout is not None:
         check_choice("layout", layout, LAYOUTS)
     if values.ndim == 2 or (values.ndim == 3 and layout is None and values.shape[-1] not in (1, 3)):
@@ -64,7 +78,7 @@ def _pixels(values: Tensor, subject: Subject, layout: str | None) -> Tensor:
 
 
 def _guess_layout(values: Tensor, subject: Subject) -> str:
-    allowed = (subject.channels,) if subject.channels else (1, 3)
+    allowed = (subject.known_channels,) if subject.known_channels else (1, 3)
     last, second = values.shape[3] in allowed, values.shape[1] in allowed
     if last == second:
         raise ImageError(
@@ -76,7 +90,7 @@ def _guess_layout(values: Tensor, subject: Subject) -> str:
 
 def _read(path: Path, subject: Subject) -> NDArray[np.uint8]:
     """One file as uint8 (H, W, C), resized as the subject says."""
-    channels = subject.channels or (len(subject.mean) if subject.mean else 3)
+    channels = subject.known_channels or 3
     pixels = read_image(path, channels)
     wanted = subject.height_width
     if wanted is None or pixels.shape[:2] == wanted:

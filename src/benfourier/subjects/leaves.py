@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from torch import nn
 
-_CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
+_CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict, nn.DataParallel)
 _PASSING_MODULES = (
     nn.Identity,
     nn.Flatten,

@@ -1,8 +1,9 @@
 """Which layers: by name, by glob, or by type."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from typing import Any
 
 from torch import nn
 
@@ -22,7 +23,11 @@ def select(layers: Sequence[Layer], selection: Selection, *, pass_through: bool)
     if selection is None:
         return tuple(heard)
     wanted: set[str] = set()
-    for selector in [selection] if isinstance(selection, str | type) else selection:
+    many = isinstance(selection, Iterable) and not isinstance(selection, str | type)
+    selectors: Any = selection if many else [selection]
+    for selector in selectors:
+        if not isinstance(selector, str | type):
+            raise LayerError(f"layers holds {selector!r}; it must be names, globs or module types")
         named = [layer.name for layer in layers if layer.name == selector]
         found = named or [layer.name for layer in heard if _matches(layer, selector)]
         if not found:

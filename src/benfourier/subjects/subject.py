@@ -46,37 +46,47 @@ class Subject:
         if not isinstance(self.module, nn.Module):
             raise SubjectError(f"module is a {type(self.module).__name__}; it must be a torch.nn.Module")
         check_choice("resize", self.resize, RESIZE)
-        low, high = self.bounds
-        if not (math.isfinite(low) and math.isfinite(high) and low < high):
-            raise OptionError(f"bounds are {self.bounds}; they must be two finite numbers, the lower one first")
+        bounds = _finite(self.bounds)
+        if len(bounds) != 2 or not bounds[0] < bounds[1]:
+            raise OptionError(f"bounds are {self.bounds!r}; they must be two finite numbers, the lower one first")
+        object.__setattr__(self, "bounds", bounds)
         if self.channels is not None:
             check_whole("channels", self.channels)
-        if self.size is not None:
-            for side in self.height_width or ():
-                check_whole("size", side)
+        if isinstance(self.size, tuple | list) and len(self.size) != 2:
+            raise OptionError(f"size is {self.size}; it must be one whole number, or height and width")
+        for side in self.height_width or ():
+            check_whole("size", side)
         self._check_scaling()
 
     def _check_scaling(self) -> None:
-        for name, values in (("mean", self.mean), ("std", self.std)):
-            if values is None:
-                continue
-            if not all(math.isfinite(v) for v in values) or (name == "std" and min(values) <= 0):
-                raise OptionError(f"{name} is {tuple(values)}; it must be finite, and std positive")
-            if self.channels is not None and len(values) not in (1, self.channels):
-                raise OptionError(f"{name} has {len(values)} values for {self.channels} channels")
+        for name, given in (("mean", self.mean), ("std", self.std)):
+            values = _finite(given)
+            if given is not None and (not values or (name == "std" and min(values) <= 0)):
+                raise OptionError(f"{name} is {given!r}; it must be finite numbers, one per channel, and std positive")
+            object.__setattr__(self, name, values or None)
+        for name, count in (("mean", len(self.mean or ())), ("std", len(self.std or ()))):
+            if count > 1 and count != self.known_channels:
+                raise OptionError(f"{name} has {count} values for {self.known_channels} channels")
 
     @property
     def height_width(self) -> tuple[int, int] | None:
         """Height and width of the images, or None if they were not given."""
         if self.size is None:
             return None
-        return (self.size, self.size) if isinstance(self.size, int) else (self.size[0], self.size[1])
+        return (self.size[0], self.size[1]) if isinstance(self.size, tuple | list) else (self.size, self.size)
+
+    @property
+    def known_channels(self) -> int | None:
+        """Number of channels as given, or as mean and std have values, or None if neither tells."""
+        scaling = (len(values) for values in (self.mean, self.std) if values is not None and len(values) > 1)
+        return self.channels or next(scaling, None)
 
     def logits(self, images: Tensor) -> Tensor:
         """Returns the module's logits (N, classes) for images (N, C, H, W) in bounds."""
         self.check(images)
+        entering = self.normalise(images.to(self.device, self.dtype)).clone()  # the module may write into them
         with at_rest(self.module):
-            return logits_of(self.module(self.normalise(images)), len(images))
+            return logits_of(self.module(entering), len(images))
 
     def layers(self, layers: Selection = None, *, pass_through: bool = False) -> list[str]:
         """Returns the names of the layers that a tap listens to, in firing order.
@@ -98,9 +108,9 @@ class Subject:
     def plan(self, shape: tuple[int, ...] | None = None) -> Plan:
         """Returns what fires, in order, for images of the given (C, H, W); found by one trial forward pass."""
         shapes = [tuple(shape)] if shape else self._likely_shapes()
-        for key in [(s, self.device) for s in shapes]:
-            if key in self._plans:
-                return self._plans[key]
+        for s in shapes:
+            if (s, self.device, self.dtype) in self._plans:
+                return self._plans[s, self.device, self.dtype]
         failure: Exception | None = None
         for s in shapes:
             try:
@@ -108,7 +118,7 @@ class Subject:
             except (RuntimeError, ValueError, IndexError, TypeError) as error:
                 failure = error
                 continue
-            return self._plans.setdefault((s, self.device), plan)
+            return self._plans.setdefault((s, self.device, self.dtype), plan)
         raise SubjectError(
             f"the module cannot be run on images of shape {' or '.join(map(str, shapes))}: {failure}; "
             "give the Subject its size= and channels="
@@ -116,7 +126,7 @@ class Subject:
 
     def _likely_shapes(self) -> list[tuple[int, ...]]:
         """Image shapes (C, H, W) worth a trial: the one given, or common ones. Layer names do not depend on them."""
-        channels = self.channels or (len(self.mean) if self.mean else None) or _first_channels(self.module)
+        channels = self.known_channels or _first_channels(self.module)
         sides = [self.height_width] if self.height_width else [(n, n) for n in (32, 28, 224, 64, 96, 128, 299, 8)]
         return [(c, *side) for side in sides for c in ([channels] if channels else [3, 1])]
 
@@ -145,15 +155,14 @@ class Subject:
                 f"images are {kind}; they must be a floating tensor with values in {self.bounds} "
                 "(8-bit images go through benfourier.images)"
             )
-        if images.ndim != 4 or len(images) == 0:
+        if images.ndim != 4 or images.numel() == 0:
             raise ImageError(
-                f"images have shape {tuple(images.shape)}; it must be (N, C, H, W) with N of at least 1 "
+                f"images have shape {tuple(images.shape)}; it must be (N, C, H, W) with each of at least 1 "
                 "(add a first dimension to a single image)"
             )
         for name, want, have in (
-            ("channels", self.channels, images.shape[1]),
+            ("channels", self.known_channels, images.shape[1]),
             ("size", self.height_width, tuple(images.shape[2:])),
-            ("channels, by its mean", len(self.mean) if self.mean and len(self.mean) > 1 else None, images.shape[1]),
         ):
             if want is not None and want != have:
                 raise ImageError(f"images have {name} {have}; this subject takes {want}")
@@ -171,6 +180,15 @@ class Subject:
                 f"images have values from {least:.6g} to {greatest:.6g}; the subject's bounds are {self.bounds}: "
                 "scale the images, or give the Subject other bounds"
             )
+
+
+def _finite(values: Any) -> tuple[float, ...]:
+    """The values as floats; none if they are not a sequence of finite numbers."""
+    try:
+        found = () if isinstance(values, str) else tuple(float(v) for v in values)
+    except (TypeError, ValueError):
+        return ()
+    return found if all(map(math.isfinite, found)) else ()
 
 
 def _first_channels(module: nn.Module) -> int | None:

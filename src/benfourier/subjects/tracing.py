@@ -1,6 +1,7 @@
 """Functional operations, which module hooks cannot see: heard through torch.fx, or at least named."""
 
 import inspect
+import threading
 from collections import Counter
 from collections.abc import Callable
 from operator import attrgetter
@@ -11,6 +12,8 @@ from torch.overrides import TorchFunctionMode
 
 from benfourier.subjects.hearing import report
 from benfourier.subjects.leaves import is_leaf, is_pass_through, leaves
+
+_patching = threading.Lock()  # while fx traces, nn.Module.__call__ is its own, for every thread
 
 
 class Ear(nn.Module):
@@ -26,11 +29,15 @@ class Ear(nn.Module):
 
 
 class _Tracer(fx.Tracer):
-    """Traces down to leaves, and notes which module each functional operation belongs to."""
+    """Traces down to leaves, and notes which module each functional operation belongs to.
+
+    What other threads call meanwhile is no part of the trace.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self._owners: list[str] = [""]
+        self._thread = threading.get_ident()
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         """Agrees with the leaves that are hooked."""
@@ -38,11 +45,19 @@ class _Tracer(fx.Tracer):
 
     def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Notes the module while its forward is traced."""
+        if threading.get_ident() != self._thread:
+            return forward(*args, **kwargs)
         self._owners.append(self.path_of_module(m))
         try:
             return super().call_module(m, forward, args, kwargs)
         finally:
             self._owners.pop()
+
+    def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
+        """Stands in for parameters and buffers, in the tracing thread only."""
+        if threading.get_ident() != self._thread:
+            return attr_val
+        return super().getattr(attr, attr_val, parameter_proxy_cache)
 
     def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
         """Marks each node with its owner."""
@@ -62,7 +77,8 @@ def trace(module: nn.Module) -> fx.GraphModule | None:
     defaults = {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
     tracer = _Tracer()
     try:
-        graph = tracer.trace(module, concrete_args=defaults)
+        with _patching:
+            graph = tracer.trace(module, concrete_args=defaults)
         used = {n.target for n in graph.nodes if n.op in ("call_module", "get_attr")}
         parts = {target: attrgetter(target)(module) for target in used}
         return fx.GraphModule({**parts, **_add_ears(graph)}, graph)
@@ -93,6 +109,7 @@ class Unseen(TorchFunctionMode):
         super().__init__()
         self._module = module
         self._depth = 0
+        self._thread = threading.get_ident()
         self._found: Counter[str] = Counter()
 
     def __enter__(self) -> "Unseen":
@@ -107,10 +124,10 @@ class Unseen(TorchFunctionMode):
 
     def _watch(self, leaf: nn.Module) -> list[Any]:
         def enter(*_: object) -> None:
-            self._depth += 1
+            self._depth += threading.get_ident() == self._thread
 
         def leave(*_: object) -> None:
-            self._depth -= 1
+            self._depth -= threading.get_ident() == self._thread
 
         return [leaf.register_forward_pre_hook(enter), leaf.register_forward_hook(leave, always_call=True)]
 

@@ -1,0 +1,50 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
+
+.PHONY: help quickstart test check bench clean
+.NOTPARALLEL: # two installs into one environment must not meet
+.DELETE_ON_ERROR:
+
+help:
+	@echo "make quickstart   what the features look like, on a small network and embedded data"
+	@echo "make test         all tests"
+	@echo "make check        ruff, mypy, import-linter"
+	@echo "make bench        speed and memory; refreshes the table in README.md"
+	@echo "make clean        removes the environment and what tools leave behind"
+	@echo "Each verb first installs what it needs into $(VENV). PYTHON=... picks the interpreter."
+
+quickstart: $(VENV)/quickstart.stamp
+	$(BIN)/python examples/quickstart.py
+
+test: $(VENV)/test.stamp
+	$(BIN)/python -m pytest
+
+check: $(VENV)/check.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+# The table is refreshed even when a limit is broken, so that README.md always shows the last results.
+bench: $(VENV)/package.stamp
+	status=0; $(BIN)/python -m benchmarks || status=$$?; $(BIN)/python -m benchmarks.table && exit $$status
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis
+	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# torch comes first and by itself: its tested version decides which of its many builds is fetched.
+$(VENV)/torch.stamp: constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(INSTALL) torch
+	@touch $@
+
+$(VENV)/package.stamp: $(VENV)/torch.stamp pyproject.toml
+	$(INSTALL) -e .
+	@touch $@
+
+$(VENV)/quickstart.stamp $(VENV)/test.stamp $(VENV)/check.stamp: $(VENV)/%.stamp: $(VENV)/torch.stamp pyproject.toml
+	$(INSTALL) -e '.[$*]'
+	@touch $@

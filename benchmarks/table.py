@@ -1,0 +1,92 @@
+"""The results as a Markdown table, put into README.md between its markers: `python -m benchmarks.table`."""
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+from benchmarks.results import RESULTS, Case, Environment, load
+
+README = Path(__file__).parents[1] / "README.md"
+BLOCK = re.compile(r"(<!-- bench -->\n).*?(<!-- /bench -->)", re.DOTALL)
+
+
+def main() -> int:
+    """Returns the exit code: 1 if --check finds another table in README.md than the results give."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.table", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="change nothing, only compare")
+    parser.add_argument("--json", type=Path, default=RESULTS)
+    parser.add_argument("--readme", type=Path, default=README)
+    options = parser.parse_args()
+    if not options.json.exists():
+        print(f"{options.json} is not there; write it with `make bench`")
+        return 0 if options.check else 1
+    page = options.readme.read_text(encoding="utf-8")
+    fresh = rewrite(page, render(*load(options.json)))
+    if options.check and fresh != page:
+        print(f"{options.readme} does not show {options.json}; refresh it with `python -m benchmarks.table`")
+        return 1
+    if not options.check:
+        options.readme.write_text(fresh, encoding="utf-8")
+    return 0
+
+
+def rewrite(page: str, table: str) -> str:
+    """Returns the page with the table between its markers."""
+    fresh, found = BLOCK.subn(lambda block: block[1] + table + block[2], page)
+    if found != 1:
+        raise ValueError(f"the page has {found} blocks between <!-- bench --> and <!-- /bench -->; it must have one")
+    return fresh
+
+
+def render(environment: Environment, cases: list[Case]) -> str:
+    """Returns the lines between the markers."""
+    e = environment
+    return "\n".join(
+        [
+            "| measured | result | limit | holds |",
+            "|---|---|---|---|",
+            *(_row(case) for case in cases),
+            "",
+            f"{e.cpu}, {e.threads} threads, Python {e.python}, torch {e.torch}, NumPy {e.numpy}, numba {e.numba}, "
+            f"{e.date}. Times are medians of calls that take turns, {e.rounds} rounds.",
+            "",
+        ]
+    )
+
+
+def _row(case: Case) -> str:
+    limit = f"{case.sense} {_amount(case, case.limit)}"
+    return f"| {_sentence(case)} | {_amount(case, case.value)} | {limit} | {'yes' if case.holds else 'no'} |"
+
+
+def _sentence(case: Case) -> str:
+    """What was measured, with the figures behind it."""
+    room, subject = case.name.split("/")
+    f = case.figures
+    if room == "features":
+        return (
+            f"time that features of all layers add to the forward pass of {subject}: {f['plain_ms_per_image']:.3g} → "
+            f"{f['features_ms_per_image']:.3g} ms per image (images channels-last in both: "
+            f"{f['added_same_layout']:+.0%})"
+        )
+    if room == "kernel":
+        return (
+            f"fused kernel beside the definition in torch, {subject.replace('x', ' × ')} responses: "
+            f"{f['naive_ms']:.3g} → {f['fused_ms']:.3g} ms"
+        )
+    return (
+        f"memory that features of {subject} take beyond the forward pass, in the layout of images where that takes "
+        f"less, counted in largest responses of {f['largest_response_mb']:.3g} MB"
+    )
+
+
+def _amount(case: Case, value: float) -> str:
+    """The limited figure as text: a share, a factor or a number."""
+    if case.limited == "added":
+        return f"{value:+.0%}"
+    return f"{value:.0f}×" if case.limited == "speed_up" else f"{value:.2f}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,209 @@
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from networks import plain
+from numpy.typing import NDArray
+from PIL import Image
+from torch import nn
+
+import benfourier as bf
+from benfourier.errors import ImageError, OptionError
+
+COLOUR = np.random.default_rng(1).integers(0, 256, (2, 5, 7, 3), dtype=np.uint8)
+GREY = COLOUR[..., 0]
+RULES = ("exact", "shorter-side-crop", "stretch")
+
+
+def subject_of(channels: int | None = None, **options: Any) -> bf.Subject:
+    return bf.Subject(nn.Sequential(nn.Flatten(), nn.Linear(2, 2)), channels=channels, **options)
+
+
+def saved(folder: Path, pixels: NDArray[np.uint8], name: str = "picture.png") -> Path:
+    path = folder / name
+    Image.fromarray(pixels).save(path)
+    return path
+
+
+def as_pixels(found: torch.Tensor) -> NDArray[np.uint8]:
+    """Images in (0, 1) as uint8 (N, H, W, C) again."""
+    return np.asarray((found * 255).round().to(torch.uint8).permute(0, 2, 3, 1).numpy())
+
+
+@pytest.mark.parametrize(
+    ("values", "channels", "layout", "wanted"),
+    [
+        (COLOUR, None, None, COLOUR),
+        (COLOUR, 3, None, COLOUR),
+        (COLOUR, 3, "NHWC", COLOUR),
+        (COLOUR.transpose(0, 3, 1, 2), None, None, COLOUR),
+        (COLOUR.transpose(0, 3, 1, 2), 3, "NCHW", COLOUR),
+        (COLOUR[0], 3, None, COLOUR[:1]),
+        (COLOUR[0], 3, "NHWC", COLOUR[:1]),
+        (COLOUR[0].transpose(2, 0, 1), 3, "NCHW", COLOUR[:1]),
+        (GREY[0], None, None, GREY[:1, ..., None]),
+        (GREY, None, None, GREY[..., None]),
+        (GREY, 1, None, GREY[..., None]),
+        (GREY[..., None], 1, None, GREY[..., None]),
+        (GREY[:, None], 1, None, GREY[..., None]),
+        (COLOUR[:, :3], 3, "NHWC", COLOUR[:, :3]),
+        (torch.from_numpy(COLOUR), 3, None, COLOUR),
+        (torch.from_numpy(COLOUR).permute(0, 3, 1, 2), 3, None, COLOUR),
+        (COLOUR[:, ::-1, ::-1], 3, None, COLOUR[:, ::-1, ::-1]),
+    ],
+    ids=(
+        "NHWC NHWC-3 NHWC-said NCHW NCHW-said HWC HWC-said CHW-said HW NHW NHW-1 NHW1 N1HW height-3 torch torch-NCHW "
+        "reversed"
+    ).split(),
+)
+def test_arrays_of_bytes_become_images(
+    values: Any, channels: int | None, layout: str | None, wanted: NDArray[np.uint8]
+) -> None:
+    found = bf.images(values, subject_of(channels), layout=layout)
+    assert found.dtype == torch.float32
+    assert found.is_contiguous()
+    assert found.shape == (len(wanted), wanted.shape[3], *wanted.shape[1:3])
+    assert np.array_equal(as_pixels(found), wanted)
+
+
+def test_arrays_that_cannot_be_written_are_taken_without_a_warning(tmp_path: Path) -> None:
+    with Image.open(saved(tmp_path, COLOUR[0])) as picture:
+        pixels = np.asarray(picture)
+    assert not pixels.flags.writeable
+    assert np.array_equal(as_pixels(bf.images(pixels, subject_of(3))), COLOUR[:1])
+
+
+def test_scaling_tells_the_channels_where_the_shape_does_not() -> None:
+    square = np.zeros((2, 3, 5, 1), np.uint8)
+    assert bf.images(square, subject_of(mean=(0.1, 0.2, 0.3))).shape == (2, 3, 5, 1)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 5, 3), (2, 1, 5, 3), (2, 4, 5, 4)])
+def test_an_array_whose_channels_cannot_be_told_needs_a_layout(shape: tuple[int, ...]) -> None:
+    complaint = f"the array has shape {shape}, from which the channels (1, 3) cannot be told; say layout="
+    with pytest.raises(ImageError, match=re.escape(complaint)):
+        bf.images(np.zeros(shape, np.uint8), subject_of())
+
+
+@pytest.mark.parametrize("bounds", [(0, 1), (-0.5, 0.5), (0, 255), (-1, 1), (0.1, 0.7), (-2.1179, 2.64)])
+def test_bytes_fill_the_bounds_exactly(bounds: tuple[float, float]) -> None:
+    low, high = bounds
+    values = np.arange(256, dtype=np.uint8).reshape(1, 16, 16)
+    found = bf.images(values, subject_of(1, bounds=bounds)).flatten()
+    assert found[0] == torch.tensor(low)
+    assert found[255] == torch.tensor(high)
+    # three roundings of float32, each of at most half a unit in the last place of the largest value
+    slack = 3 * 2**-24 * max(abs(low), abs(high), high - low)
+    steps = low + (high - low) * np.arange(256) / 255
+    assert np.abs(found.double().numpy() - steps).max() <= slack
+    assert (found.diff() > 0).all()
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("size", [(5, 7), None])
+def test_files_of_the_right_size_are_never_resampled(tmp_path: Path, rule: str, size: tuple[int, int] | None) -> None:
+    found = bf.images(saved(tmp_path, COLOUR[0]), subject_of(3, size=size, resize=rule))
+    assert torch.equal(found, bf.images(COLOUR[:1], subject_of(3)))
+    assert np.array_equal(as_pixels(found), COLOUR[:1])
+
+
+def test_several_files_keep_their_order(tmp_path: Path) -> None:
+    paths = [str(saved(tmp_path, COLOUR[place], f"{place}.png")) for place in (0, 1)]
+    assert np.array_equal(as_pixels(bf.images(paths[::-1], subject_of(3))), COLOUR[::-1])
+    assert np.array_equal(as_pixels(bf.images(tuple(paths), subject_of())), COLOUR)
+
+
+def test_files_for_a_grey_subject_become_grey_by_luma(tmp_path: Path) -> None:
+    found = bf.images([saved(tmp_path, COLOUR[0]), saved(tmp_path, GREY[1], "grey.png")], subject_of(1, size=(5, 7)))
+    assert np.array_equal(as_pixels(found)[0, ..., 0], np.asarray(Image.fromarray(COLOUR[0]).convert("L")))
+    assert np.array_equal(as_pixels(found)[1, ..., 0], GREY[1])
+
+
+def test_one_mean_for_all_channels_does_not_make_files_grey(tmp_path: Path) -> None:
+    assert bf.images(saved(tmp_path, COLOUR[0]), subject_of(mean=(0.5,))).shape == (1, 3, 5, 7)
+
+
+def test_exact_refuses_another_size_by_the_files_name(tmp_path: Path) -> None:
+    path = saved(tmp_path, COLOUR[0])
+    complaint = f"{path}: the picture is 5×7, the subject takes 7×5; resize it"
+    with pytest.raises(ImageError, match=re.escape(complaint)):
+        bf.images(path, subject_of(3, size=(7, 5)))
+
+
+LARGE = np.random.default_rng(2).integers(0, 256, (30, 44, 3), dtype=np.uint8)
+
+
+def test_stretch_scales_both_sides(tmp_path: Path) -> None:
+    found = bf.images(saved(tmp_path, LARGE), subject_of(3, size=(20, 16), resize="stretch"))
+    wanted = Image.fromarray(LARGE).resize((16, 20), Image.Resampling.BILINEAR)
+    assert np.array_equal(as_pixels(found)[0], np.asarray(wanted))
+
+
+@pytest.mark.parametrize(
+    ("size", "scaled", "corner"),
+    [
+        ((15, 15), (22, 15), (3, 0)),  # landscape: width 44 · 15/30, and (22 − 15)//2 cut on the left
+        ((20, 10), (29, 20), (9, 0)),  # width 44 · 20/30
+        ((10, 40), (40, 27), (0, 8)),  # the wanted shape is wider: height 30 · 40/44
+        ((60, 60), (88, 60), (14, 0)),  # enlarged
+    ],
+)
+def test_shorter_side_crop_scales_to_cover_and_cuts_the_centre(
+    tmp_path: Path, size: tuple[int, int], scaled: tuple[int, int], corner: tuple[int, int]
+) -> None:
+    found = bf.images(saved(tmp_path, LARGE), subject_of(3, size=size, resize="shorter-side-crop"))
+    left, top = corner
+    wanted = Image.fromarray(LARGE).resize(scaled, Image.Resampling.BILINEAR)
+    wanted = wanted.crop((left, top, left + size[1], top + size[0]))
+    assert np.array_equal(as_pixels(found)[0], np.asarray(wanted))
+
+
+@pytest.mark.parametrize("rule", RULES[1:])
+def test_grey_files_are_resized_too(tmp_path: Path, rule: str) -> None:
+    found = bf.images(saved(tmp_path, LARGE[:, :30, 0]), subject_of(1, size=12, resize=rule))
+    wanted = Image.fromarray(LARGE[:, :30, 0]).resize((12, 12), Image.Resampling.BILINEAR)
+    assert np.array_equal(as_pixels(found)[0, ..., 0], np.asarray(wanted))
+
+
+def test_files_of_different_sizes_need_a_size(tmp_path: Path) -> None:
+    paths = [saved(tmp_path, COLOUR[0]), saved(tmp_path, LARGE, "large.png")]
+    with pytest.raises(ImageError, match=re.escape("different sizes, [(5, 7), (30, 44)]; set size=")):
+        bf.images(paths, subject_of(3))
+
+
+@pytest.mark.parametrize(
+    ("source", "complaint"),
+    [
+        (np.zeros((2, 5, 7, 3)), "the array is float64; it must be uint8"),
+        (torch.zeros(2, 3, 5, 7), "the array is torch.float32; it must be uint8"),
+        (np.zeros((2, 5, 7, 3), np.int64), "the array is int64"),
+        (np.zeros((2, 5, 7, 3), np.uint16), "the array is uint16"),
+        (np.zeros((2, 5, 7, 3), object), "the array is object"),
+        (np.zeros(3, np.uint8), "the array has shape (3,); it must have two to four dimensions"),
+        (np.zeros((1, 1, 5, 7, 3), np.uint8), "the array has shape (1, 1, 5, 7, 3)"),
+        (np.zeros((0, 5, 7, 3), np.uint8), "images have shape (0, 3, 5, 7)"),
+        (np.zeros((2, 5, 8, 3), np.uint8), "images have size (5, 8); this subject takes (5, 7)"),
+        (GREY, "images have channels 1; this subject takes 3"),
+        ([], "there are no image files in the list"),
+        ([COLOUR[0]], "the source holds a ndarray; it must be paths of image files, or one uint8 array"),
+        (Image.fromarray(COLOUR[0]), "the source holds a Image"),
+        (None, "the source holds a NoneType"),
+        ("missing.png", "missing.png: it cannot be opened"),
+    ],
+)
+def test_a_source_that_is_no_picture_is_refused_with_the_reason(source: Any, complaint: str) -> None:
+    with pytest.raises(ImageError, match=re.escape(complaint)):
+        bf.images(source, subject_of(3, size=(5, 7)))
+
+
+def test_an_unknown_layout_is_refused() -> None:
+    with pytest.raises(OptionError, match="layout is 'NHCW'; allowed: NHWC, NCHW"):
+        bf.images(COLOUR, subject_of(3), layout="NHCW")
+
+
+def test_images_from_files_can_be_heard(tmp_path: Path) -> None:
+    subject = bf.Subject(plain(), bounds=(-0.5, 0.5), size=16, resize="stretch")
+    assert bf.features(subject, bf.images(saved(tmp_path, LARGE), subject)).shape == (1, 96)

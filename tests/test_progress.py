@@ -1,0 +1,65 @@
+import io
+import re
+
+import pytest
+
+from benfourier import progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def drawn(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch, show: bool | None) -> str:
+    """What a bar of three steps writes to a stream that stands for standard error."""
+    monkeypatch.setattr("sys.stderr", stream)
+    with progress.bar(3, "counting", show=show) as advance:
+        advance(1)
+        advance(2)
+    return stream.getvalue()
+
+
+def test_a_bar_is_drawn_on_a_terminal_and_cleared_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    text = drawn(Terminal(), monkeypatch, None)
+    assert "counting" in text
+    assert "3/3" in text
+    assert text.endswith("\x1b[2K")  # the last thing sent is "erase this line"
+
+
+def test_nothing_is_drawn_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert drawn(io.StringIO(), monkeypatch, None) == ""
+
+
+def test_nothing_is_drawn_on_a_terminal_when_silence_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert drawn(Terminal(), monkeypatch, False) == ""
+
+
+def test_one_plain_line_is_drawn_elsewhere_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = drawn(io.StringIO(), monkeypatch, True)
+    assert re.fullmatch(r"counting .* 3/3 \S+ *\n", text)
+
+
+@pytest.mark.parametrize("show", [True, False])
+def test_a_failure_inside_the_block_is_not_hidden(capsys: pytest.CaptureFixture[str], show: bool) -> None:
+    with pytest.raises(KeyError, match="inside"), progress.bar(3, "counting", show=show):
+        raise KeyError("inside")
+    assert ("counting" in capsys.readouterr().err) is show
+
+
+def test_the_spinner_shows_its_label_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    for stream, seen in ((Terminal(), True), (io.StringIO(), False)):
+        monkeypatch.setattr("sys.stderr", stream)
+        with progress.spinner("thinking"):
+            pass
+        assert ("thinking" in stream.getvalue()) is seen
+
+
+def test_the_spinner_is_silent_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Terminal()
+    monkeypatch.setattr("sys.stderr", stream)
+    with progress.spinner("thinking", show=False):
+        pass
+    assert stream.getvalue() == ""

@@ -1,0 +1,62 @@
+import subprocess
+import sys
+
+import pytest
+
+import benfourier as bf
+
+HEAVY = ("numba", "scipy", "sklearn", "foolbox", "matplotlib", "fastapi", "torch", "numpy", "PIL", "rich")
+
+
+def run(program: str) -> str:
+    """What a program prints in an interpreter of its own."""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)  # noqa: S603
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    program = f"import benfourier, sys; print([name for name in {HEAVY} if name in sys.modules])"
+    assert run(program) == "[]\n"
+
+
+def test_numba_is_loaded_only_when_features_are_computed() -> None:
+    program = (
+        "import benfourier, sys; [getattr(benfourier, n) for n in benfourier.__all__]; print('numba' in sys.modules)"
+    )
+    assert run(program) == "False\n"
+
+
+def test_without_numba_the_torch_kernel_answers_as_the_reference_does() -> None:
+    program = """
+import sys
+sys.modules["numba"] = None  # as if it were not installed
+import torch
+import benfourier as bf
+torch.manual_seed(1)
+net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(800, 5))
+subject, images = bf.Subject(net, size=12), torch.rand(4, 3, 12, 12)
+found, wanted = (bf.features(subject, images, method=method) for method in ("auto", "reference"))
+for place, layer in enumerate(subject.describe()):
+    columns = slice(16 * place, 16 * place + 16)
+    floor = 0.5 * (torch.pi / layer.entries) ** 0.5
+    assert abs(found[:, columns] - wanted[:, columns]).max() <= max(1e-6, floor / 10), layer
+assert "benfourier.kernels.fused" not in sys.modules
+assert "benfourier.kernels.differentiable" in sys.modules
+print(found.shape)
+"""
+    assert run(program) == "(4, 64)\n"
+
+
+def test_the_public_list_is_sorted_and_every_name_resolves() -> None:
+    assert bf.__all__ == sorted(bf.__all__)
+    assert {name: getattr(bf, name).__name__ for name in bf.__all__} == {name: name for name in bf.__all__}
+
+
+def test_dir_lists_the_public_names_and_the_version() -> None:
+    assert dir(bf) == sorted([*bf.__all__, "__version__"])
+
+
+def test_names_that_are_not_there_are_attribute_errors() -> None:
+    with pytest.raises(AttributeError, match="module 'benfourier' has no attribute 'Subjekt'"):
+        _ = bf.Subjekt
