@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benfourier.kernels.lanes import LANES, PHASE_BITS, SCALE, TIE, ZERO, phases
-from benfourier.kernels.rows import add_atom, finish, jit, last_lanes, summing
+from benfourier.kernels.rows import add_atom, apart, finish, jit, last_lanes, summing
 
 PHASE_ERROR = 5e-7  # per order: polynomial, rounding and truncation of z, times 2π
 MOST_BINS = 1 << 15
@@ -53,7 +53,7 @@ def count_row(x, mean, bins, counters):
     low = np.float32((mean - np.float64(high)) * np.float64(SCALE))
     high *= SCALE
     shift = np.uint32(PHASE_BITS - round(math.log2(bins)))
-    buffer = np.empty(2 * LANES, np.uint32)
+    buffer = apart(2 * LANES, np.uint32)
     buffer[:] = ZERO
     at = 0
     # phases of one block are made while those of the block before are counted
@@ -133,7 +133,7 @@ def _dots(work, quarter, table, place):
 def transform(circle, bins, table, real, imaginary):
     """Writes Σ e^{−jnθ} of all counted entries for n = 1, 2, …, θ from the first bin's centre; overwrites circle."""
     orders = len(real)
-    work = np.empty(bins, np.float32)
+    work = apart(bins, np.float32)
     period, octave, place = np.uint64(bins), 1, np.uint64(0)
     while octave <= orders:
         quarter = period // np.uint64(4)

@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from benfourier.kernels import circle, octaves
-from benfourier.kernels.rows import COUNT, DROP, ONE, exact_row, survey_row
+from benfourier.kernels.lanes import LANES
+from benfourier.kernels.rows import COUNT, DROP, ONE, apart, exact_row, survey_row
 from benfourier.theory.coefficients import Zeros
 
 SHORT = 256
@@ -46,18 +47,25 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_note_fork)
 
 
-def _octave_rows(rows, centre, policy, bins, tables, roughest, out):
+def _octave_rows(rows, parts, centre, policy, bins, tables, roughest, out):
     """Writes |â_n| of every row, NaN for rows too rough or with entries that are too large or too small."""
-    length = rows.shape[1]
-    for i in prange(rows.shape[0]):
-        out[i] = np.nan
-        total, peak = survey_row(rows[i])
-        if peak < _TOO_LARGE:
-            mean = total / length if centre else 0.0
-            base = octaves.base_of(peak, mean)
-            counters = np.zeros((octaves.ROWS + 1) * bins, np.uint64)
-            octaves.count_row(rows[i], mean, base, bins, counters)
-            octaves.spectrum(counters, length, mean, base, tables, roughest, policy, out[i])
+    number, length = rows.shape
+    for part in prange(parts):
+        first, last = part * number // parts, (part + 1) * number // parts
+        counters = apart((octaves.ROWS + 1) * bins, np.uint64)
+        sums, peaks = apart(8, np.float64), apart(LANES, np.uint32)
+        if first < last:
+            survey_row(rows[first], sums, peaks)
+        for i in range(first, last):
+            mean, peak = sums.sum() / length if centre else 0.0, peaks.max()
+            sums[:], peaks[:], counters[:], out[i] = 0, 0, 0, np.nan
+            ahead = rows[i + 1] if i + 1 < last else rows[i, :0]
+            if peak < _TOO_LARGE:
+                base = octaves.base_of(peak, mean)
+                octaves.count_row(rows[i], mean, base, bins, counters, ahead, sums, peaks)
+                octaves.spectrum(counters, length, mean, base, tables, roughest, policy, out[i])
+            else:
+                survey_row(ahead, sums, peaks)
 
 
 def _circle_rows(rows, centre, policy, bins, table, out):
@@ -65,10 +73,12 @@ def _circle_rows(rows, centre, policy, bins, table, out):
     length = rows.shape[1]
     for i in prange(rows.shape[0]):
         out[i] = np.nan
-        total, peak = survey_row(rows[i])
-        if peak < _TOO_LARGE:
-            mean = total / length if centre else 0.0
-            counters, filled = np.zeros(2 * bins, np.uint64), np.zeros(2 * bins, np.float32)
+        sums, peaks = apart(8, np.float64), apart(LANES, np.uint32)
+        survey_row(rows[i], sums, peaks)
+        if peaks.max() < _TOO_LARGE:
+            mean = sums.sum() / length if centre else 0.0
+            counters, filled = apart(2 * bins, np.uint64), apart(2 * bins, np.float32)
+            counters[:], filled[:] = 0, 0
             circle.count_row(rows[i], mean, bins, counters)
             entries, ties = circle.unpack(counters, bins, filled)
             circle.spectrum(filled, length, entries, ties, mean, bins, table, policy, out[i])
@@ -81,14 +91,17 @@ def _circle_pieces(rows, piece, centre, policy, bins, table, out):
     totals, peaks = np.empty((number, per_row)), np.empty((number, per_row), np.uint32)
     for k in prange(number * per_row):
         i, j = k // per_row, k % per_row
-        totals[i, j], peaks[i, j] = survey_row(rows[i, j * piece : (j + 1) * piece])
+        sums, lanes = apart(8, np.float64), apart(LANES, np.uint32)
+        survey_row(rows[i, j * piece : (j + 1) * piece], sums, lanes)
+        totals[i, j], peaks[i, j] = sums.sum(), lanes.max()
     filled = np.zeros((number * per_row, 2 * bins), np.float32)
     entries, ties = np.zeros(number * per_row, np.int64), np.zeros(number * per_row, np.int64)
     for k in prange(number * per_row):
         i, j = k // per_row, k % per_row
         if peaks[i].max() < _TOO_LARGE:
             mean = totals[i].sum() / length if centre else 0.0
-            counters = np.zeros(2 * bins, np.uint64)
+            counters = apart(2 * bins, np.uint64)
+            counters[:] = 0
             circle.count_row(rows[i, j * piece : (j + 1) * piece], mean, bins, counters)
             entries[k], ties[k] = circle.unpack(counters, bins, filled[k])
     for i in prange(number):
@@ -187,7 +200,7 @@ def _octaves(rows: Tensor, centre: bool, policy: int, out: Out) -> None:
     orders = out.shape[1]
     bins = octaves.bins_for(rows.shape[1], orders)
     tables = octaves.table_for(bins, orders), octaves.turns_for(orders), octaves.inverses_for(bins)
-    _by_octaves(_words(rows), centre, policy, bins, tables, octaves.roughness_for(bins, orders), out)
+    _by_octaves(_words(rows), _threads(), centre, policy, bins, tables, octaves.roughness_for(bins, orders), out)
 
 
 def _circle(rows: Tensor, centre: bool, policy: int, out: Out) -> None:

@@ -19,8 +19,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from benfourier.kernels.lanes import LANES, ROWS, SCALE, WORD_SHIFT, octave_words, weigh
-from benfourier.kernels.rows import add_atom, finish, jit, last_lanes, summing
+from benfourier.kernels.lanes import LANES, ROWS, SCALE, WORD_SHIFT, octave_words, survey_step, weigh
+from benfourier.kernels.rows import add_atom, apart, finish, jit, last_lanes, summing, survey_rest
 
 COUNT_SHIFT = np.uint64(40)  # words are below 2^18, so 2^22 of them leave room for their count
 UNIT = np.uint64(1 << 40)
@@ -70,18 +70,24 @@ def inverses_for(bins: int) -> NDArray[np.float32]:
 
 
 @jit
-def count_row(x, mean, base, bins, counters):
-    """Adds every entry to counters, (ROWS + 1) · bins words."""
+def count_row(x, mean, base, bins, counters, ahead, sums, peaks):
+    """Adds every entry to counters, (ROWS + 1) · bins words, and surveys the row ahead (as long, or empty) meanwhile.
+
+    Counting waits for its stores, a survey for memory: side by side they take little longer than the count alone.
+    """
     high = np.float32(mean)
     low = np.float32((mean - np.float64(high)) * np.float64(SCALE))
     high *= SCALE
     shift = np.uint32(23 - WORD_SHIFT - round(math.log2(bins)))
-    buffer = np.empty(2 * LANES, np.uint32)
+    buffer = apart(2 * LANES, np.uint32)
     buffer[:] = ROWS * OCTAVE
     at = 0
+    surveys = len(ahead) > 0
     # words of one block are made while those of the block before are counted
     for i in range(0, len(x) - LANES + 1, LANES):
         octave_words(x, i, high, low, base, buffer, at)
+        if surveys:
+            survey_step(ahead, i, sums, peaks)
         at = LANES - at
         for k in range(LANES):
             word = buffer[np.uint64(at + k)]
@@ -95,6 +101,8 @@ def count_row(x, mean, base, bins, counters):
         for k in range(len(x) % LANES):
             word = buffer[np.uint64(k)]
             counters[word >> shift] += UNIT | np.uint64(word)
+    if surveys:
+        survey_rest(ahead, sums, peaks)
 
 
 @jit
@@ -135,8 +143,9 @@ def spectrum(counters, length, mean, base, tables, roughest, policy, out):
     table, turns, inverses = tables
     bins = len(inverses)
     groups = len(turns) // (48 * ROWS)
-    counts, offsets = np.empty(bins, np.float32), np.empty(bins, np.float32)
-    sums = np.zeros(groups * 32, np.float32)
+    counts, offsets = apart(bins, np.float32), apart(bins, np.float32)
+    sums = apart(groups * 32, np.float32)
+    sums[:] = 0
     small, _ = _unpack(counters, 0, inverses, counts, offsets)
     if small * 100 > math.sqrt(length):  # each could be off by 2/M, together by a fifth of a tenth of the floor
         return
