@@ -105,7 +105,7 @@ def test_channels_last_is_used_where_the_module_takes_it() -> None:
 
 def test_control_flow_that_depends_on_the_data_leaves_the_modules_and_a_warning() -> None:
     subject = bf.Subject(seeded(Branching))
-    with pytest.warns(UnheardWarning, match="Branching cannot be traced.* 2 functional operations: relu, mean"):
+    with pytest.warns(UnheardWarning, match="Branching cannot be traced.*functional operations: relu, mean"):
         assert subject.layers() == ["conv", "head", "soft-max"]
     assert subject.unheard() == ("relu", "mean")
 
@@ -282,3 +282,32 @@ def test_a_layer_that_falls_silent_is_named() -> None:
 def test_outputs_in_a_mapping_are_heard_too() -> None:
     subject = bf.Subject(seeded(lambda: Ending(lambda logits: {"loss": None, "logits": logits})), size=12)
     assert subject.layers() == ["head", "soft-max"]
+
+
+class Windows(nn.Module):
+    """Cuts images into quarters and runs a layer on all quarters of all images at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.window, self.head = nn.Conv2d(3, 4, 3), nn.Linear(16, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        quarters = x.unfold(2, 4, 4).unfold(3, 4, 4).permute(0, 2, 3, 1, 4, 5).reshape(-1, 3, 4, 4)
+        means = self.window(quarters).mean(dim=(2, 3))
+        result: torch.Tensor = self.head(means.reshape(x.shape[0], -1))
+        return result
+
+
+def test_a_layer_whose_first_dimension_does_not_count_images_is_named_in_a_warning() -> None:
+    subject = bf.Subject(seeded(Windows), size=8)
+    with pytest.warns(UnheardWarning, match="first dimension does not count images.*: window"):
+        assert "window" not in subject.layers()
+    assert "head" in subject.layers()
+    assert subject.unheard() == ("window",)
+
+
+def test_layers_are_known_after_features_even_for_an_unusual_size() -> None:
+    module = nn.Sequential(nn.Flatten(), nn.Linear(3 * 5 * 7, 4))
+    subject = bf.Subject(module)
+    bf.features(subject, torch.rand(2, 3, 5, 7))
+    assert subject.layers() == ["1", "soft-max"]

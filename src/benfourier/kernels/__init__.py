@@ -5,9 +5,9 @@
 - `fused`: numba on the CPU; within max(1e-6, a tenth of ½√(π/M)) of the reference.
 """
 
+import warnings
 from functools import cache
 from importlib import import_module
-from importlib.util import find_spec
 from types import ModuleType
 from typing import Literal, Protocol, get_args
 
@@ -78,7 +78,13 @@ def _pick(method: Method, rows: Tensor) -> Kernel:
 
 @cache
 def _has_numba() -> bool:
-    return find_spec("numba") is not None
+    """True if the fused kernel can be imported; a numba that is missing or broken is mentioned once."""
+    try:
+        import_module("benfourier.kernels.fused")
+    except ImportError as error:
+        warnings.warn(f"the fused kernel cannot be used ({error}); the slower torch kernel answers", stacklevel=4)
+        return False
+    return True
 
 
 @cache

@@ -1,7 +1,7 @@
 """|â_n| of many responses in torch: on any device, with gradients, and without numba.
 
-θ = ½·ln(r² + δ²) with δ = SMOOTHING·rms keeps the gradient finite at r = 0, and √(C² + S² + TINY) keeps it finite where
-a magnitude vanishes. The mask of exact zeros counts as constant.
+Where a gradient is asked for, θ = ½·ln(r² + δ²) with δ = SMOOTHING·rms keeps it finite at r = 0, and √(C² + S² + TINY)
+where a magnitude vanishes; the mask of exact zeros counts as constant. Elsewhere both are exact.
 """
 
 import math
@@ -27,9 +27,8 @@ def magnitudes(rows: Tensor, orders: int, *, centre: bool, zeros: Zeros) -> Tens
     # in units of the largest entry no square overflows or vanishes
     size = x.detach().abs().amax(dim=1, keepdim=True)
     x = x / torch.where(size > 0, size, 1)
-    rms = x.detach().square().mean(dim=1, keepdim=True).sqrt()
-    square = torch.where(present, x.square() + (SMOOTHING * rms) ** 2, 1)
-    turns = square.log() * (0.5 / math.log(10))
+    smooth = x.requires_grad and torch.is_grad_enabled()
+    turns = _smooth_log10(x, present) if smooth else torch.where(present, x.abs(), 1).log10()
     origin = size.where(size > 0, 1).log10()
     angle = turns.frac() * (2 * math.pi)
     step_cos, step_sin = angle.cos(), -angle.sin()
@@ -45,5 +44,12 @@ def magnitudes(rows: Tensor, orders: int, *, centre: bool, zeros: Zeros) -> Tens
         if order < orders:
             cos_n, sin_n = cos_n * step_cos - sin_n * step_sin, cos_n * step_sin + sin_n * step_cos
     phasors = torch.stack(sums, dim=-1) / total.clamp(min=1)  # (2, rows, orders)
-    found = (phasors.square().sum(dim=0) + TINY).sqrt()
+    found = (phasors.square().sum(dim=0) + (TINY if smooth else 0)).sqrt()
     return torch.where(total > 0, found, 0)
+
+
+def _smooth_log10(x: Tensor, present: Tensor) -> Tensor:
+    """log10|x| with a finite slope at zero; 0 where nothing is present."""
+    rms = x.detach().square().mean(dim=1, keepdim=True).sqrt()
+    square = torch.where(present, x.square() + (SMOOTHING * rms) ** 2, 1)
+    return square.log() * (0.5 / math.log(10))

@@ -12,6 +12,7 @@ All keep |fused − reference| ≤ max(1e-6, a tenth of the noise floor ½√(π
 import os
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from types import FunctionType
 from typing import Any
 
@@ -25,6 +26,7 @@ from torch import Tensor
 from benfourier.kernels import circle, octaves
 from benfourier.kernels.lanes import LANES
 from benfourier.kernels.rows import COUNT, DROP, ONE, apart, exact_row, survey_row
+from benfourier.progress import spinner
 from benfourier.theory.coefficients import Zeros
 
 SHORT = 256
@@ -34,6 +36,7 @@ _TOO_LARGE = np.uint32(0x71800000)  # bits of 2^100: SCALE times such entries co
 _POLICIES: dict[Zeros, int] = {"drop": DROP, "count": COUNT, "one": ONE}
 _lock = threading.Lock()  # not every numba threading layer may be entered by two threads at once
 _forked = False
+_COMPILING = "compiling the fused kernel (once on this machine)"
 
 Out = NDArray[np.float32]
 
@@ -57,11 +60,12 @@ def _octave_rows(rows, parts, centre, policy, bins, tables, roughest, out):
         if first < last:
             survey_row(rows[first], sums, peaks)
         for i in range(first, last):
-            mean, peak = sums.sum() / length if centre else 0.0, peaks.max()
+            mean = sums.sum() / length if centre else 0.0
+            countable = peaks.max() < _TOO_LARGE
+            base = octaves.base_of(peaks, mean) if countable else np.int32(0)
             sums[:], peaks[:], counters[:], out[i] = 0, 0, 0, np.nan
             ahead = rows[i + 1] if i + 1 < last else rows[i, :0]
-            if peak < _TOO_LARGE:
-                base = octaves.base_of(peak, mean)
+            if countable:
                 octaves.count_row(rows[i], mean, base, bins, counters, ahead, sums, peaks)
                 octaves.spectrum(counters, length, mean, base, tables, roughest, policy, out[i])
             else:
@@ -135,13 +139,11 @@ class _Threaded:
 
     def __call__(self, *args: Any) -> None:
         threads = _threads()
-        if threads == 1:
-            self._alone(*args)
-            return
-        with _lock:
+        loop = self._alone if threads == 1 else self._shared
+        with _lock if threads > 1 else nullcontext(), nullcontext() if loop.signatures else spinner(_COMPILING):
             if numba.get_num_threads() != threads:
                 numba.set_num_threads(threads)
-            self._shared(*args)
+            loop(*args)
 
 
 _by_octaves = _Threaded(_octave_rows)

@@ -106,11 +106,9 @@ def count_row(x, mean, base, bins, counters, ahead, sums, peaks):
 
 
 @jit
-def base_of(peak, mean):
+def base_of(peaks, mean):
     """Bits of the least entry that is counted: ROWS − 1 octaves below the largest that centring can leave."""
-    bits = np.empty(1, np.uint32)
-    bits[0] = peak
-    largest = (np.float64(bits.view(np.float32)[0]) + abs(mean)) * np.float64(SCALE)
+    largest = (np.float64(peaks.view(np.float32).max()) + abs(mean)) * np.float64(SCALE)
     return np.int32(max(math.frexp(largest)[1] + 126 - (ROWS - 1), 0) << 23)
 
 

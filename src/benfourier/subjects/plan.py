@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from benfourier.subjects.subject import Subject
 
 
+TRIAL = 3  # images in the trial pass: an odd number, so that other first dimensions are not taken for it
+
+
 class UnheardWarning(UserWarning):
     """Some operations of a module cannot be listened to."""
 
@@ -65,7 +68,7 @@ def make_plan(subject: "Subject", shape: Sequence[int]) -> Plan:
     take them so, since convolutions are faster that way; the numbers that leave a layer are the same set.
     """
     low, high = subject.bounds
-    noise = torch.rand(2, *shape, generator=torch.Generator().manual_seed(0))
+    noise = torch.rand(TRIAL, *shape, generator=torch.Generator().manual_seed(0))
     trial = subject.normalise((low + (high - low) * noise).to(subject.device, subject.dtype))
     with at_rest(subject.module), torch.no_grad(), Unseen(subject.module) as unseen:
         expected = _logits(subject.module, trial)
@@ -78,16 +81,19 @@ def make_plan(subject: "Subject", shape: Sequence[int]) -> Plan:
         quick = trial.contiguous(memory_format=torch.channels_last)
         if trial.device.type == "cpu" and _agrees(runner, quick, expected):
             layout = torch.channels_last
-    unheard = () if usable else unseen.operations()
-    layers = _listen_once(subject, runner, trial.contiguous(memory_format=layout))
-    if unheard:
-        warnings.warn(
-            f"{type(subject.module).__name__} cannot be traced, so its modules are heard but not "
-            f"{len(unheard)} functional operations: {', '.join(unheard[:8])}{', …' if len(unheard) > 8 else ''}",
-            UnheardWarning,
-            stacklevel=3,
-        )
-    return Plan(layers, runner, layout, unheard)
+    layers, apart = _listen_once(subject, runner, trial.contiguous(memory_format=layout))
+    name = type(subject.module).__name__
+    operations = () if usable else unseen.operations()
+    if operations:
+        _warn(f"{name} cannot be traced, so its modules are heard but not its functional operations", operations)
+    if apart:
+        _warn(f"{name} has layers whose first dimension does not count images, so they are not heard", apart)
+    return Plan(layers, runner, layout, operations + apart)
+
+
+def _warn(what: str, which: tuple[str, ...]) -> None:
+    names = ", ".join(which[:8]) + (", …" if len(which) > 8 else "")
+    warnings.warn(f"{what}: {names}", UnheardWarning, stacklevel=4)
 
 
 def _logits(module: nn.Module, images: Tensor) -> Tensor:
@@ -113,19 +119,23 @@ def _refuse_probabilities(logits: Tensor) -> None:
         )
 
 
-def _listen_once(subject: "Subject", runner: nn.Module, trial: Tensor) -> tuple[Layer, ...]:
-    """Everything that answers with one row of numbers per image, in firing order."""
+def _listen_once(subject: "Subject", runner: nn.Module, trial: Tensor) -> tuple[tuple[Layer, ...], tuple[str, ...]]:
+    """What answers with one row of numbers per image, in firing order, and the names of modules that do not."""
     found: list[Layer] = []
+    apart: list[str] = []
 
     def hear(name: str, source: object, response: object) -> None:
         tensor = first_tensor(response)
-        if tensor is not None and tensor.ndim >= 1 and len(tensor) == len(trial) and tensor.is_floating_point():
-            kind = type(source).__name__ if isinstance(source, nn.Module) else str(source)
-            module = type(source) if isinstance(source, nn.Module) else None
-            entries = math.prod(tensor.shape[1:])
-            found.append(Layer(name, kind, entries, is_pass_through(source), module))
+        module = type(source) if isinstance(source, nn.Module) else None
+        if tensor is None or not tensor.is_floating_point():
+            return
+        if tensor.ndim >= 1 and tensor.shape[0] == len(trial):
+            kind = module.__name__ if module else str(source)
+            found.append(Layer(name, kind, math.prod(tensor.shape[1:]), is_pass_through(source), module))
+        elif module and not is_pass_through(source):
+            apart.append(name)
 
     Run(subject.module, runner, hear).forward(trial)
     if not [layer for layer in found if layer.name != SOFTMAX]:
         raise SubjectError("no layer of the module fired; it must consist of torch.nn modules that are called")
-    return tuple(found)
+    return tuple(found), tuple(apart)

@@ -108,9 +108,10 @@ class Subject:
     def plan(self, shape: tuple[int, ...] | None = None) -> Plan:
         """Returns what fires, in order, for images of the given (C, H, W); found by one trial forward pass."""
         shapes = [tuple(shape)] if shape else self._likely_shapes()
-        for s in shapes:
-            if (s, self.device, self.dtype) in self._plans:
-                return self._plans[s, self.device, self.dtype]
+        known = {s: plan for (s, *kind), plan in self._plans.items() if kind == [self.device, self.dtype]}
+        for s in shapes if shape or self.size else [*shapes, *known]:
+            if s in known:
+                return known[s]
         failure: Exception | None = None
         for s in shapes:
             try:
