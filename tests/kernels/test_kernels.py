@@ -2,6 +2,7 @@
 
 import math
 import os
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -174,6 +175,16 @@ def test_results_do_not_depend_on_the_number_of_threads() -> None:
             assert float((one - two).abs().max()) < limit(70_000)
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_torch_keeps_its_number_of_threads(threads: int) -> None:
+    code = (
+        "import torch; torch.set_num_threads({0}); from benfourier import kernels; "
+        "kernels.magnitudes(torch.randn(4, 5000)); kernels.magnitudes(torch.randn(4, 9)); "
+        "assert torch.get_num_threads() == {0}, torch.get_num_threads()"
+    )
+    subprocess.run([sys.executable, "-c", code.format(threads)], check=True)  # noqa: S603
 
 
 def test_several_python_threads_may_ask_at_once() -> None:

@@ -50,26 +50,20 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_note_fork)
 
 
-def _octave_rows(rows, parts, centre, policy, bins, tables, roughest, out):
+def _octave_rows(rows, centre, policy, bins, tables, roughest, out):
     """Writes |â_n| of every row, NaN for rows too rough or with entries that are too large or too small."""
-    number, length = rows.shape
-    for part in prange(parts):
-        first, last = part * number // parts, (part + 1) * number // parts
-        counters = apart((octaves.ROWS + 1) * bins, np.uint64)
+    length = rows.shape[1]
+    for i in prange(rows.shape[0]):
+        out[i] = np.nan
         sums, peaks = apart(8, np.float64), apart(LANES, np.uint32)
-        if first < last:
-            survey_row(rows[first], sums, peaks)
-        for i in range(first, last):
+        survey_row(rows[i], sums, peaks)
+        if peaks.max() < _TOO_LARGE:
             mean = sums.sum() / length if centre else 0.0
-            countable = peaks.max() < _TOO_LARGE
-            base = octaves.base_of(peaks, mean) if countable else np.int32(0)
-            sums[:], peaks[:], counters[:], out[i] = 0, 0, 0, np.nan
-            ahead = rows[i + 1] if i + 1 < last else rows[i, :0]
-            if countable:
-                octaves.count_row(rows[i], mean, base, bins, counters, ahead, sums, peaks)
-                octaves.spectrum(counters, length, mean, base, tables, roughest, policy, out[i])
-            else:
-                survey_row(ahead, sums, peaks)
+            base = octaves.base_of(peaks, mean)
+            counters = apart((octaves.ROWS + 1) * bins, np.uint64)
+            counters[:] = 0
+            octaves.count_row(rows[i], mean, base, bins, counters)
+            octaves.spectrum(counters, length, mean, base, tables, roughest, policy, out[i])
 
 
 def _circle_rows(rows, centre, policy, bins, table, out):
@@ -140,10 +134,16 @@ class _Threaded:
     def __call__(self, *args: Any) -> None:
         threads = _threads()
         loop = self._alone if threads == 1 else self._shared
-        with _lock if threads > 1 else nullcontext(), nullcontext() if loop.signatures else spinner(_COMPILING):
-            if numba.get_num_threads() != threads:
+        with nullcontext() if loop.signatures else spinner(_COMPILING):
+            if threads == 1:
+                loop(*args)
+                return
+            with _lock:
                 numba.set_num_threads(threads)
-            loop(*args)
+                loop(*args)
+        # numba's first launch sets the number of threads of an OpenMP that it shares with torch
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
 
 
 _by_octaves = _Threaded(_octave_rows)
@@ -202,7 +202,7 @@ def _octaves(rows: Tensor, centre: bool, policy: int, out: Out) -> None:
     orders = out.shape[1]
     bins = octaves.bins_for(rows.shape[1], orders)
     tables = octaves.table_for(bins, orders), octaves.turns_for(orders), octaves.inverses_for(bins)
-    _by_octaves(_words(rows), _threads(), centre, policy, bins, tables, octaves.roughness_for(bins, orders), out)
+    _by_octaves(_words(rows), centre, policy, bins, tables, octaves.roughness_for(bins, orders), out)
 
 
 def _circle(rows: Tensor, centre: bool, policy: int, out: Out) -> None:

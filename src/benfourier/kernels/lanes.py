@@ -111,30 +111,6 @@ def survey(typing, x, blocks, sums, peaks):
 
 
 @intrinsic
-def survey_step(typing, x, index, sums, peaks):
-    """Adds LANES entries from x[index] on to sums (8 × float64), and their |bits| to the largest in peaks."""
-
-    def build(context, builder, signature, args):
-        doubles = ir.VectorType(_F64, 8)
-        start = ir.Constant(ir.IntType(64), 0)
-        value = _load(context, builder, signature.args[0], args[0], args[1])
-        bits = builder.and_(builder.bitcast(value, _ints), _same(_ints, 0x7FFFFFFF))
-        peak = _pointer(context, builder, signature.args[3], args[3], start, _ints)
-        old = builder.load(peak)
-        old.align = 4
-        builder.store(builder.select(builder.icmp_unsigned(">", bits, old), bits, old), peak).align = 4
-        eighths = [builder.fpext(_part(builder, value, i, 8), doubles) for i in range(0, LANES, 8)]
-        four = builder.fadd(builder.fadd(eighths[0], eighths[1]), builder.fadd(eighths[2], eighths[3]))
-        total = _pointer(context, builder, signature.args[2], args[2], start, doubles)
-        before = builder.load(total)
-        before.align = 8
-        builder.store(builder.fadd(before, four), total).align = 8
-        return context.get_dummy_value()
-
-    return types.void(x, index, sums, peaks), build
-
-
-@intrinsic
 def phases(typing, x, index, high, low, out, at):
     """Writes log10|SCALE·x − high − low| mod 1, in units of 2^-24, for LANES entries to out[at:].
 

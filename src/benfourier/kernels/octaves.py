@@ -19,8 +19,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from benfourier.kernels.lanes import LANES, ROWS, SCALE, WORD_SHIFT, octave_words, survey_step, weigh
-from benfourier.kernels.rows import add_atom, apart, finish, jit, last_lanes, summing, survey_rest
+from benfourier.kernels.lanes import LANES, ROWS, SCALE, WORD_SHIFT, octave_words, weigh
+from benfourier.kernels.rows import add_atom, apart, finish, jit, last_lanes, summing
 
 COUNT_SHIFT = np.uint64(40)  # words are below 2^18, so 2^22 of them leave room for their count
 UNIT = np.uint64(1 << 40)
@@ -70,11 +70,8 @@ def inverses_for(bins: int) -> NDArray[np.float32]:
 
 
 @jit
-def count_row(x, mean, base, bins, counters, ahead, sums, peaks):
-    """Adds every entry to counters, (ROWS + 1) · bins words, and surveys the row ahead (as long, or empty) meanwhile.
-
-    Counting waits for its stores, a survey for memory: side by side they take little longer than the count alone.
-    """
+def count_row(x, mean, base, bins, counters):
+    """Adds every entry to counters, (ROWS + 1) · bins words."""
     high = np.float32(mean)
     low = np.float32((mean - np.float64(high)) * np.float64(SCALE))
     high *= SCALE
@@ -82,12 +79,9 @@ def count_row(x, mean, base, bins, counters, ahead, sums, peaks):
     buffer = apart(2 * LANES, np.uint32)
     buffer[:] = ROWS * OCTAVE
     at = 0
-    surveys = len(ahead) > 0
     # words of one block are made while those of the block before are counted
     for i in range(0, len(x) - LANES + 1, LANES):
         octave_words(x, i, high, low, base, buffer, at)
-        if surveys:
-            survey_step(ahead, i, sums, peaks)
         at = LANES - at
         for k in range(LANES):
             word = buffer[np.uint64(at + k)]
@@ -101,8 +95,6 @@ def count_row(x, mean, base, bins, counters, ahead, sums, peaks):
         for k in range(len(x) % LANES):
             word = buffer[np.uint64(k)]
             counters[word >> shift] += UNIT | np.uint64(word)
-    if surveys:
-        survey_rest(ahead, sums, peaks)
 
 
 @jit
@@ -114,7 +106,7 @@ def base_of(peaks, mean):
 
 @summing
 def _unpack(counters, row, inverses, counts, offsets):
-    """Writes counts and offsets of one octave, relative to the mantissa; returns entries and squared differences."""
+    """Writes counts and offsets, relative to the mantissa, of one octave; returns how many entries it holds."""
     bins = len(inverses)
     width = np.float64(OCTAVE // bins)
     start = np.float64(row) * OCTAVE + 0.5 * width - 0.5  # words were truncated: half a unit is added back
@@ -128,11 +120,18 @@ def _unpack(counters, row, inverses, counts, offsets):
         entries += count
         counts[k] = np.float32(count)
         offsets[k] = np.float32(total - count * (start + np.float64(k) * width)) * inverses[k]
+    return entries
+
+
+@summing
+def _roughness(counts):
+    """Sum of the squared second differences of the counts."""
     squares = np.float32(0)
-    for k in range(bins - 2):
-        difference = counts[k] - 2 * counts[k + 1] + counts[k + 2]
+    for k in range(np.uint64(len(counts) - 2)):
+        middle, right = counts[k + np.uint64(1)], counts[k + np.uint64(2)]
+        difference = counts[k] - middle - middle + right
         squares += difference * difference
-    return entries, squares
+    return squares
 
 
 @jit
@@ -144,15 +143,15 @@ def spectrum(counters, length, mean, base, tables, roughest, policy, out):
     counts, offsets = apart(bins, np.float32), apart(bins, np.float32)
     sums = apart(groups * 32, np.float32)
     sums[:] = 0
-    small, _ = _unpack(counters, 0, inverses, counts, offsets)
+    small = _unpack(counters, 0, inverses, counts, offsets)
     if small * 100 > math.sqrt(length):  # each could be off by 2/M, together by a fifth of a tenth of the floor
         return
     entries, squares = 0.0, 0.0
     for row in range(1, ROWS):
-        found, rough = _unpack(counters, row, inverses, counts, offsets)
+        found = _unpack(counters, row, inverses, counts, offsets)
         if found > 0:
             entries += found
-            squares += rough
+            squares += _roughness(counts)
             for group in range(groups):
                 turn = (row * groups + group) * 48
                 weigh(counts, offsets, bins, table, group * bins * 32, turns, turn, sums, group * 32)

@@ -5,7 +5,7 @@ import math
 import numba
 import numpy as np
 
-from benfourier.kernels.lanes import LANES, survey, survey_step
+from benfourier.kernels.lanes import LANES, survey
 
 DROP, COUNT, ONE = 0, 1, 2  # what becomes of zeros after centring
 
@@ -35,14 +35,11 @@ def last_lanes(x):
 def survey_row(x, sums, peaks):
     """Writes eight sums that add up to the sum of the entries, and the bits of the largest magnitude of each lane."""
     survey(x, len(x) // LANES, sums, peaks)
-    survey_rest(x, sums, peaks)
-
-
-@jit
-def survey_rest(x, sums, peaks):
-    """Adds the entries after the last whole block."""
     if len(x) % LANES:
-        survey_step(last_lanes(x), 0, sums, peaks)
+        total, before = sums.sum(), peaks.copy()
+        survey(last_lanes(x), 1, sums, peaks)
+        sums[0] += total
+        peaks[:] = np.maximum(peaks, before)
 
 
 @jit
