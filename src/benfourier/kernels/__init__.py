@@ -43,14 +43,24 @@ def magnitudes(
 
     Rows with NaN or infinite entries come back as NaN.
     """
-    check_whole("orders", orders)
-    check_choice("zeros", zeros, ZEROS)
-    check_choice("method", method, get_args(Method))
+    check_options(orders, zeros, method)
     if not responses.is_floating_point() or responses.ndim < 1:
         raise InputError(
             f"responses are {responses.dtype} of shape {tuple(responses.shape)}; "
             "they must be a floating tensor with one row per image"
         )
+    return unchecked_magnitudes(responses, orders, centre=centre, zeros=zeros, method=method)
+
+
+def check_options(orders: int, zeros: Zeros, method: Method) -> None:
+    """Raises OptionError unless all three are allowed."""
+    check_whole("orders", orders)
+    check_choice("zeros", zeros, ZEROS)
+    check_choice("method", method, get_args(Method))
+
+
+def unchecked_magnitudes(responses: Tensor, orders: int, *, centre: bool, zeros: Zeros, method: Method) -> Tensor:
+    """The same for a caller in a hurry, who has checked the options once for many responses."""
     rows = rows_of(responses)
     if rows.numel() == 0:
         return rows.new_zeros(len(rows), orders, dtype=torch.float32)
@@ -59,7 +69,9 @@ def magnitudes(
 
 def rows_of(responses: Tensor) -> Tensor:
     """Responses as (images, entries), contiguous; entries in memory order, so that dense layouts need no copy."""
-    if not responses.is_contiguous():
+    if responses.ndim == 4 and responses.is_contiguous(memory_format=torch.channels_last):
+        responses = responses.permute(0, 2, 3, 1)
+    elif not responses.is_contiguous():
         inner = sorted(range(1, responses.ndim), key=responses.stride, reverse=True)
         responses = responses.permute(0, *inner).contiguous()
     return responses.view(responses.shape[0], -1) if responses.numel() else responses.new_empty(len(responses), 0)

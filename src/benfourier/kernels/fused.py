@@ -9,10 +9,11 @@ Three ways, each quicker and less general than the next; rows that one refuses (
 All keep |fused − reference| ≤ max(1e-6, a tenth of the noise floor ½√(π/M)).
 """
 
+import math
 import os
 import threading
-from collections.abc import Callable
 from contextlib import nullcontext
+from functools import lru_cache
 from types import FunctionType
 from typing import Any
 
@@ -82,7 +83,7 @@ def _circle_rows(rows, centre, policy, bins, table, out):
             circle.spectrum(filled, length, entries, ties, mean, bins, table, policy, out[i])
 
 
-def _circle_pieces(rows, piece, centre, policy, bins, table, out):
+def _circle_pieces(rows, centre, policy, piece, bins, table, out):
     """The same for rows so long, or so few, that several threads share one."""
     number, length = rows.shape
     per_row = (length + piece - 1) // piece
@@ -166,62 +167,59 @@ def magnitudes(rows: Tensor, orders: int, *, centre: bool, zeros: Zeros) -> Tens
         centre: subtract each row's mean first.
         zeros: what becomes of exact zeros, "drop", "count" or "one".
     """
-    assert rows.ndim == 2
-    assert rows.is_contiguous()
-    rows = rows.detach()
-    out = np.empty((rows.shape[0], orders), np.float32)
-    _fill(rows, centre, _POLICIES[zeros], out, _ways(rows, orders))
+    number, length = rows.shape
+    out = np.empty((number, orders), np.float32)
+    threads = _threads()
+    ways = _ways(rows.dtype, length, orders, threads, number >= threads)
+    _fill(rows.detach(), centre, _POLICIES[zeros], out, ways)
     return torch.from_numpy(out)
 
 
-Way = Callable[[Tensor, bool, int, Out], None]
+Way = tuple[_Threaded, tuple[Any, ...]]
 
 
-def _ways(rows: Tensor, orders: int) -> list[Way]:
-    """The ways that suit these rows, quickest first."""
-    number, length = rows.shape
-    if length <= SHORT or rows.dtype == torch.float64:
-        return [_exact]
-    ways: list[Way] = [_circle, _exact] if circle.bins_for(length, orders) else [_exact]
-    if rows.dtype == torch.float32 and length <= LONG and number >= _threads():
-        ways.insert(0, _octaves)
-    return ways
+@lru_cache(maxsize=1024)
+def _ways(dtype: torch.dtype, length: int, orders: int, threads: int, enough: bool) -> tuple[Way, ...]:
+    """The loops that suit rows of this kind, quickest first, each with its tables.
+
+    Args:
+        dtype: of the entries.
+        length: entries in a row.
+        orders: number of orders.
+        threads: threads at work.
+        enough: there is a row for each thread.
+    """
+    ways: list[Way] = [(_exactly, ())]
+    bins = circle.bins_for(length, orders)
+    if length <= SHORT or dtype == torch.float64 or not bins:
+        return tuple(ways)
+    table = circle.table_for(bins, orders)
+    if length <= PIECE and (enough or length < PIECE // 8):
+        ways.insert(0, (_by_circle, (bins, table)))
+    else:
+        piece = min(PIECE, -(-length // (2 * threads) // 1024) * 1024)
+        ways.insert(0, (_by_pieces, (piece, bins, table)))
+    if dtype == torch.float32 and length <= LONG and enough:
+        bins = octaves.bins_for(length, orders)
+        tables = octaves.table_for(bins, orders), octaves.turns_for(orders), octaves.inverses_for(bins)
+        ways.insert(0, (_by_octaves, (bins, tables, octaves.roughness_for(bins, orders))))
+    return tuple(ways)
 
 
-def _fill(rows: Tensor, centre: bool, policy: int, out: Out, ways: list[Way]) -> None:
+def _fill(rows: Tensor, centre: bool, policy: int, out: Out, ways: tuple[Way, ...]) -> None:
     """Writes the magnitudes by the first way, and those of the rows that it refuses by the next."""
-    ways[0](rows, centre, policy, out)
-    refused = np.isnan(out[:, 0])
-    if len(ways) > 1 and refused.any():
+    loop, tables = ways[0]
+    words = rows.double().numpy() if loop is _exactly else _words(rows)
+    loop(words, centre, policy, *tables, out)
+    if len(ways) > 1 and math.isnan(out[:, 0].sum()):
+        refused = np.isnan(out[:, 0])
         again = out[refused]
         _fill(rows[torch.from_numpy(refused)], centre, policy, again, ways[1:])
         out[refused] = again
 
 
-def _octaves(rows: Tensor, centre: bool, policy: int, out: Out) -> None:
-    orders = out.shape[1]
-    bins = octaves.bins_for(rows.shape[1], orders)
-    tables = octaves.table_for(bins, orders), octaves.turns_for(orders), octaves.inverses_for(bins)
-    _by_octaves(_words(rows), centre, policy, bins, tables, octaves.roughness_for(bins, orders), out)
-
-
-def _circle(rows: Tensor, centre: bool, policy: int, out: Out) -> None:
-    number, length = rows.shape
-    bins = circle.bins_for(length, out.shape[1])
-    table = circle.table_for(bins, out.shape[1])
-    threads = _threads()
-    if length <= PIECE and (number >= threads or length < PIECE // 8):
-        _by_circle(_words(rows), centre, policy, bins, table, out)
-    else:
-        piece = min(PIECE, -(-length // (2 * threads) // 1024) * 1024)
-        _by_pieces(_words(rows), piece, centre, policy, bins, table, out)
-
-
-def _exact(rows: Tensor, centre: bool, policy: int, out: Out) -> None:
-    _exactly(rows.double().numpy(), centre, policy, out)
-
-
 def _words(rows: Tensor) -> NDArray[Any]:
     """The rows as an array whose dtype tells the lanes how to widen them; nothing is copied."""
-    views = {torch.float16: torch.int16, torch.bfloat16: torch.uint16}
-    return rows.view(views.get(rows.dtype, torch.float32)).numpy()
+    if rows.dtype != torch.float32:
+        rows = rows.view(torch.int16 if rows.dtype == torch.float16 else torch.uint16)
+    return rows.numpy()

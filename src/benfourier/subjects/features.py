@@ -84,6 +84,7 @@ def batch_features(
     method: kernels.Method = "auto",
 ) -> tuple[Tensor, Tensor]:
     """Returns logits and features of one batch, on the subject's device; gradients flow where they are enabled."""
+    kernels.check_options(orders, zeros, method)
     wanted = {layer.name: index for index, layer in enumerate(layers)}
     parts: list[Tensor | None] = [None] * len(layers)
 
@@ -93,7 +94,7 @@ def batch_features(
             return
         tensor = first_tensor(response)
         assert tensor is not None
-        parts[index] = kernels.magnitudes(tensor, orders, centre=centre, zeros=zeros, method=method)
+        parts[index] = kernels.unchecked_magnitudes(tensor, orders, centre=centre, zeros=zeros, method=method)
 
     images = images.to(subject.device, subject.dtype)
     entering = subject.normalise(images).clone(memory_format=plan.memory_format)  # the module may write into them
