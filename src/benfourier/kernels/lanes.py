@@ -79,6 +79,13 @@ def _part(builder: ir.IRBuilder, value: ir.Value, start: int, count: int) -> ir.
     return builder.shuffle_vector(value, ir.Constant(value.type, ir.Undefined), mask)
 
 
+def _centred(builder, value, high, low) -> ir.Value:
+    """SCALE·value − high − low, where high + low is SCALE times a mean that float32 cannot hold by itself."""
+    scaled = builder.fmul(value, _same(_floats, float(SCALE)), flags=("contract",))
+    rough = builder.fsub(scaled, _spread(builder, high, _floats), flags=("contract",))
+    return builder.fsub(rough, _spread(builder, low, _floats))
+
+
 @intrinsic
 def survey(typing, x, blocks, sums, peaks):
     """Writes the sum of blocks · LANES entries to sums (8 × float64), their largest |bits| to peaks (LANES × uint32).
@@ -121,9 +128,7 @@ def phases(typing, x, index, high, low, out, at):
     def build(context, builder, signature, args):
         contract = ("contract",)
         value = _load(context, builder, signature.args[0], args[0], args[1])
-        centred = builder.fmul(value, _same(_floats, float(SCALE)), flags=contract)
-        centred = builder.fsub(centred, _spread(builder, args[2], _floats), flags=contract)
-        centred = builder.fsub(centred, _spread(builder, args[3], _floats))
+        centred = _centred(builder, value, args[2], args[3])
         bits = builder.bitcast(centred, _ints)
         exponent = builder.and_(builder.lshr(bits, _same(_ints, 23)), _same(_ints, 0xFF))
         mantissa = builder.or_(builder.and_(bits, _same(_ints, 0x7FFFFF)), _same(_ints, 0x3F800000))
@@ -153,11 +158,8 @@ def octave_words(typing, x, index, high, low, base, out, at):
     """
 
     def build(context, builder, signature, args):
-        contract = ("contract",)
         value = _load(context, builder, signature.args[0], args[0], args[1])
-        centred = builder.fmul(value, _same(_floats, float(SCALE)), flags=contract)
-        centred = builder.fsub(centred, _spread(builder, args[2], _floats), flags=contract)
-        centred = builder.fsub(centred, _spread(builder, args[3], _floats))
+        centred = _centred(builder, value, args[2], args[3])
         bits = builder.and_(builder.bitcast(centred, _ints), _same(_ints, 0x7FFFFFFF))
         bits = builder.sub(bits, _spread(builder, args[4], _ints))
         bits = builder.select(builder.icmp_signed(">", bits, _same(_ints, 0)), bits, _same(_ints, 0))
