@@ -10,6 +10,7 @@
     ├── SubjectError                the wrapped module is not a classifier we can listen to
     ├── ResponseError               a layer answered with NaN or infinity
     ├── FitError                    data that no distribution of the family fits
+    ├── StoreError                  a stored file is missing, damaged, or not what it should be
     └── MissingExtraError           an optional dependency is not installed
 
 Every message says what is wrong with which value, what is allowed, and what to do.
@@ -49,6 +50,10 @@ class ResponseError(BenfourierError):
 
 class FitError(BenfourierError):
     """Data that no distribution of the family fits."""
+
+
+class StoreError(BenfourierError):
+    """A stored file is missing, damaged, or not what it should be."""
 
 
 class MissingExtraError(BenfourierError, ImportError):

@@ -2,6 +2,8 @@
 
 import struct
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 
@@ -15,6 +17,8 @@ from benfourier.errors import ImageError, OptionError, check_whole
 # Decoders of plain pixels only: Pillow's EPS reader, for one, starts another program.
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 PIXEL_LIMIT = 2**26  # 8192×8192, 192 MiB of colour; below the limit at which Pillow itself warns
+
+ORIENTATION = 0x0112  # the EXIF tag
 
 BOMBS = (Image.DecompressionBombError, Image.DecompressionBombWarning)
 # What Pillow's decoders raise on broken files, warnings turned into errors included.
@@ -47,10 +51,25 @@ def read_image(path: str | PathLike[str], channels: int, *, pixel_limit: int = P
     if channels not in (1, 3):
         raise OptionError(f"channels is {channels!r}; allowed: 1 for grey, 3 for colour")
     check_whole("pixel_limit", pixel_limit)
+    with _opened(path) as image:
+        _check_header(image, pixel_limit)
+        return _pixels(ImageOps.exif_transpose(image), channels)
+
+
+def read_size(path: str | PathLike[str]) -> tuple[int, int]:
+    """Returns height and width of the picture in a file, upright, as its header states them."""
+    with _opened(path) as image:
+        _check_header(image, PIXEL_LIMIT)
+        lying = image.getexif().get(ORIENTATION) in (5, 6, 7, 8)  # those that turn it by a quarter
+        return image.size if lying else (image.height, image.width)
+
+
+@contextmanager
+def _opened(path: str | PathLike[str]) -> Iterator[ImageFile]:
+    """Yields a file whose header is an image's; whatever its decoder raises becomes an ImageError with its name."""
     try:
         with Path(path).open("rb") as file, Image.open(file, formats=FORMATS) as image:
-            _check_header(image, pixel_limit)
-            return _pixels(ImageOps.exif_transpose(image), channels)
+            yield image
     except (*FAULTS, *BOMBS) as error:
         raise ImageError(f"{path}: {_reason(error)}") from error
 

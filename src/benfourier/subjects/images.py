@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 
 from benfourier.data.files import read_image
+from benfourier.data.resize import fit
 from benfourier.errors import ImageError, check_choice
 from benfourier.subjects.subject import Subject
 
@@ -100,19 +100,4 @@ def _read(path: Path, subject: Subject) -> NDArray[np.uint8]:
             f"{path}: the picture is {pixels.shape[0]}×{pixels.shape[1]}, the subject takes {wanted[0]}×{wanted[1]}; "
             'resize it, or give the Subject resize="shorter-side-crop" or "stretch"'
         )
-    picture = Image.fromarray(pixels[..., 0] if channels == 1 else pixels)
-    fitted = _crop(picture, wanted) if subject.resize == "shorter-side-crop" else _scale(picture, wanted)
-    return np.asarray(fitted, np.uint8).reshape(*wanted, channels)
-
-
-def _scale(picture: Image.Image, wanted: tuple[int, int]) -> Image.Image:
-    return picture.resize((wanted[1], wanted[0]), Image.Resampling.BILINEAR)
-
-
-def _crop(picture: Image.Image, wanted: tuple[int, int]) -> Image.Image:
-    """Scaled until both sides cover the wanted size, then cut to it around the centre."""
-    height, width = wanted
-    factor = max(height / picture.height, width / picture.width)
-    scaled = _scale(picture, (max(height, round(picture.height * factor)), max(width, round(picture.width * factor))))
-    top, left = (scaled.height - height) // 2, (scaled.width - width) // 2
-    return scaled.crop((left, top, left + width, top + height))
+    return fit(pixels, wanted, subject.resize)

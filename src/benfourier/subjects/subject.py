@@ -8,12 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from benfourier.data.resize import RULES
 from benfourier.errors import ImageError, OptionError, SubjectError, check_choice, check_whole
 from benfourier.subjects.hearing import at_rest, logits_of
 from benfourier.subjects.plan import Layer, Plan, make_plan
 from benfourier.subjects.selection import Selection, select
-
-RESIZE = ("exact", "shorter-side-crop", "stretch")
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +44,7 @@ class Subject:
     def __post_init__(self) -> None:
         if not isinstance(self.module, nn.Module):
             raise SubjectError(f"module is a {type(self.module).__name__}; it must be a torch.nn.Module")
-        check_choice("resize", self.resize, RESIZE)
+        check_choice("resize", self.resize, RULES)
         bounds = _finite(self.bounds)
         if len(bounds) != 2 or not bounds[0] < bounds[1]:
             raise OptionError(f"bounds are {self.bounds!r}; they must be two finite numbers, the lower one first")

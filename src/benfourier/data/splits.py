@@ -1,0 +1,106 @@
+"""Parts of a set of images that share no source image: seeded, stratified by label, whatever the order of the rows."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from benfourier.data.source import checked_labels
+from benfourier.errors import InputError, OptionError, check_whole
+
+PARTS: Mapping[str, float] = MappingProxyType({"fit": 0.64, "calibrate": 0.16, "test": 0.20})
+Indices = NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """One round of cross-validation: rows to fit on and rows to measure on."""
+
+    train: Indices
+    test: Indices
+
+
+def split(
+    ids: Sequence[str], labels: ArrayLike, parts: Mapping[str, float] = PARTS, *, seed: int
+) -> dict[str, Indices]:
+    """Returns the rows of each part, in ascending order; rows with the same id are always in the same part.
+
+    In every class the ids are put in the order of a hash of seed and id, then cut. So the order of the rows does not
+    matter. What rounding leaves over in one class is made up for in the next, so that no part's total exceeds its
+    share by one, unless classes are so small that a part has one image of them only because it needs one.
+
+    Args:
+        ids: source image of each row; several rows may share one.
+        labels: class of each row; one number for all splits without regard to class.
+        parts: share of each part; they add up to 1.
+        seed: another seed gives another split.
+    """
+    shares = _checked_shares(parts)
+    check_whole("seed", seed, least=0)
+    rows = _rows_by_class(ids, labels)
+    found: list[list[int]] = [[] for _ in parts]
+    owed = np.zeros(len(parts))
+    for label, sources in rows.items():
+        if len(sources) < len(parts):
+            raise InputError(
+                f"class {label} has {len(sources)} source images for {len(parts)} parts; each part needs one: give "
+                "more images, leave the class out, or pass the same label for all rows to split without regard to class"
+            )
+        counts = _counts(len(sources), shares, owed)
+        order = sorted(sources, key=lambda source: _rank(source, seed))
+        ends = np.cumsum(counts)
+        for place, (start, end) in enumerate(zip(ends - counts, ends, strict=True)):
+            found[place].extend(row for source in order[start:end] for row in sources[source])
+    return {name: np.sort(np.array(part, np.intp)) for name, part in zip(parts, found, strict=True)}
+
+
+def folds(ids: Sequence[str], labels: ArrayLike, number: int, *, seed: int) -> tuple[Fold, ...]:
+    """Returns rounds of cross-validation; each row is tested once, never beside a twin that was fitted on."""
+    check_whole("number", number, least=2)
+    tests = split(ids, labels, {str(place): 1 / number for place in range(number)}, seed=seed)
+    everything = np.arange(len(ids))
+    return tuple(Fold(np.setdiff1d(everything, test), test) for test in tests.values())
+
+
+def _checked_shares(parts: Mapping[str, float]) -> NDArray[np.float64]:
+    shares = np.array(list(parts.values()), np.float64)
+    if not len(shares) or not (shares > 0).all() or abs(shares.sum() - 1) > 1e-9:
+        raise OptionError(f"parts are {dict(parts)}; they must be positive shares that add up to 1")
+    return shares
+
+
+def _rows_by_class(ids: Sequence[str], labels: ArrayLike) -> dict[int, dict[str, list[int]]]:
+    """The rows of every source image of every class, classes in ascending order."""
+    found: dict[int, dict[str, list[int]]] = {}
+    known: dict[str, int] = {}
+    for row, (source, label) in enumerate(zip(ids, checked_labels(labels, len(ids), "split").tolist(), strict=True)):
+        if known.setdefault(source, label) != label:
+            raise InputError(
+                f"id {source!r} has the labels {known[source]} and {label}; twins share their source's label"
+            )
+        found.setdefault(label, {}).setdefault(source, []).append(row)
+    return dict(sorted(found.items()))
+
+
+def _counts(total: int, shares: NDArray[np.float64], owed: NDArray[np.float64]) -> NDArray[np.intp]:
+    """How many sources of one class each part gets, at least one; owed is brought up to date.
+
+    Units left after rounding down go to the part that is owed most. That part was owed more than 0 and is then owed
+    more than −1; the others are owed more than before. So no part ever has one too many.
+    """
+    counts = np.maximum(np.floor(total * shares + 1e-9).astype(np.intp), 1)
+    owed += total * shares
+    while counts.sum() > total:
+        counts[np.argmax(np.where(counts > 1, counts - total * shares, -np.inf))] -= 1
+    while counts.sum() < total:
+        counts[np.argmax(owed - counts)] += 1
+    owed -= counts
+    return counts
+
+
+def _rank(source: str, seed: int) -> tuple[bytes, str]:
+    """A place in an order that only seed and id decide."""
+    return hashlib.sha256(f"{seed}:{source}".encode()).digest(), source
