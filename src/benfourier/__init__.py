@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from benfourier.attacks.attack import attack as attack
+    from benfourier.attacks.result import AttackResult as AttackResult
     from benfourier.errors import BenfourierError as BenfourierError
     from benfourier.subjects.features import features as features
     from benfourier.subjects.images import images as images
@@ -17,8 +19,10 @@ if TYPE_CHECKING:
     from benfourier.theory.coefficients import estimate_magnitudes as estimate_magnitudes
 
 _HOMES = {
+    "AttackResult": "benfourier.attacks.result",
     "BenfourierError": "benfourier.errors",
     "Subject": "benfourier.subjects.subject",
+    "attack": "benfourier.attacks.attack",
     "coefficient_magnitudes": "benfourier.theory.coefficients",
     "estimate_magnitudes": "benfourier.theory.coefficients",
     "features": "benfourier.subjects.features",
@@ -26,13 +30,23 @@ _HOMES = {
 }
 
 __all__ = [
+    "AttackResult",
     "BenfourierError",
     "Subject",
+    "attack",
+    "catalogue",
     "coefficient_magnitudes",
     "estimate_magnitudes",
     "features",
     "images",
 ]
+
+
+def catalogue() -> list[str]:
+    """Returns the ids of all attacks."""
+    from benfourier.attacks.catalogue import ATTACKS
+
+    return sorted(ATTACKS)
 
 
 def __getattr__(name: str) -> Any:

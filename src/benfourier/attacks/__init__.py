@@ -1,0 +1,1 @@
+"""Attacks on a subject: images that are almost the same and classified as something else."""
