@@ -113,7 +113,7 @@ def test_cw_images_have_the_confidence_asked_for() -> None:
 
 
 def test_cw_is_nearer_than_the_others() -> None:
-    nearest = strike("cw-l2", iterations=200, lr=0.02).l2.median()
+    nearest = strike("cw-l2", iterations=500, lr=0.02).l2.median()  # 200 iterations do not converge
     assert all(nearest < strike(name).l2.median() for name in ("bim", "r-pgd", "deepfool"))
 
 
