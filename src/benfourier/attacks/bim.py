@@ -7,8 +7,6 @@ from benfourier.attacks.descent import fixed
 from benfourier.attacks.eps_search import search
 from benfourier.attacks.hunt import Hunt
 
-RATIO = 0.05 / 0.3  # step over eps
-
 
 @dataclass(frozen=True)
 class Bim:
@@ -27,13 +25,15 @@ class Bim:
     iterations: int = 10
     tolerance: float = 1e-3
     exact: bool = False
+    ratio: ClassVar[float] = 0.05 / 0.3  # step over eps
+    random: ClassVar[bool] = False
     confidence: ClassVar[float] = 0.0
 
     def run(self, hunt: Hunt) -> None:
         """Offers what the search finds."""
-        ratio = RATIO if self.step is None else self.step / self.eps
+        ratio = self.ratio if self.step is None else self.step / self.eps
         tolerance = 0.0 if self.exact else self.tolerance
-        search(hunt, self.eps, ratio, self.iterations, random=False, tolerance=tolerance)
+        search(hunt, self.eps, ratio, self.iterations, random=self.random, tolerance=tolerance)
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,11 @@ class BimFixed:
     eps: float = 0.3
     step: float | None = None
     iterations: int = 10
+    ratio: ClassVar[float] = 0.05 / 0.3  # step over eps
+    random: ClassVar[bool] = False
     confidence: ClassVar[float] = 0.0
 
     def run(self, hunt: Hunt) -> None:
         """Offers the last iterate."""
-        step = RATIO * self.eps if self.step is None else self.step
-        fixed(hunt, self.eps, step, self.iterations, random=False)
+        step = self.ratio * self.eps if self.step is None else self.step
+        fixed(hunt, self.eps, step, self.iterations, random=self.random)

@@ -3,55 +3,28 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from benfourier.attacks.descent import fixed
-from benfourier.attacks.eps_search import search
-from benfourier.attacks.hunt import Hunt
-
-RATIO = 0.01 / 0.3  # step over eps
+from benfourier.attacks.bim import Bim, BimFixed
 
 
 @dataclass(frozen=True)
-class RPgd:
+class RPgd(Bim):
     """R-PGD with the least eps that misleads; noise is drawn anew for every run.
 
-    Args:
-        eps: to try first, a multiple of the width of the bounds.
-        step: at that eps; None for eps / 30. Their ratio is kept.
-        iterations: steps of one run at most.
-        tolerance: eps is found to this fraction of itself.
-        exact: all 20 bisections, whatever the tolerance.
+    Args: those of BIM; `step=None` is eps / 30.
     """
 
-    eps: float = 0.3
-    step: float | None = None
     iterations: int = 40
-    tolerance: float = 1e-3
-    exact: bool = False
-    confidence: ClassVar[float] = 0.0
-
-    def run(self, hunt: Hunt) -> None:
-        """Offers what the search finds."""
-        ratio = RATIO if self.step is None else self.step / self.eps
-        tolerance = 0.0 if self.exact else self.tolerance
-        search(hunt, self.eps, ratio, self.iterations, random=True, tolerance=tolerance)
+    ratio: ClassVar[float] = 0.01 / 0.3
+    random: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
-class RPgdFixed:
+class RPgdFixed(BimFixed):
     """R-PGD with a given eps and without an early stop.
 
-    Args:
-        eps: a multiple of the width of the bounds.
-        step: None for eps / 30.
-        iterations: steps, all of them made.
+    Args: those of BIM; `step=None` is eps / 30.
     """
 
-    eps: float = 0.3
-    step: float | None = None
     iterations: int = 40
-    confidence: ClassVar[float] = 0.0
-
-    def run(self, hunt: Hunt) -> None:
-        """Offers the last iterate."""
-        step = RATIO * self.eps if self.step is None else self.step
-        fixed(hunt, self.eps, step, self.iterations, random=True)
+    ratio: ClassVar[float] = 0.01 / 0.3
+    random: ClassVar[bool] = True
