@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -70,6 +70,11 @@ def test_fused_agrees_with_the_reference_on_any_kind_of_response(kind: str, entr
     assert worst(kinds(3, entries)[kind]) <= 1
 
 
+def test_evenly_spread_rows_stay_far_within_the_bound() -> None:
+    # the error's deviation is 1/20 of the bound at order 16 and less below; 0.25 is five of them: 1 in 1000 for 400 rows
+    assert worst(normal(400, 4096)) < 0.25
+
+
 @pytest.mark.parametrize("zeros", [0.5, 0.8, 0.95])
 @pytest.mark.parametrize("rows", [1, 2])
 def test_fused_agrees_with_the_reference_at_three_million_entries(zeros: float, rows: int) -> None:
@@ -113,8 +118,7 @@ def test_fused_agrees_on_any_few_atoms(levels: list[float], entries: int, centre
     # an entry within float64 rounding of the mean has no phase that two summations must agree on
     spread = (x.double() - x.double().mean(dim=1, keepdim=True)).abs()
     size = x.double().abs().amax(dim=1, keepdim=True)
-    if centre and bool(((spread < 1e-9 * size) & (spread > 0)).any()):
-        return
+    assume(not (centre and bool(((spread < 1e-9 * size) & (spread > 0)).any())))
     assert worst(x, centre=centre) <= 1
 
 

@@ -5,11 +5,11 @@ the same 64-bit word. Bins times phasors, with the in-bin offset to first order,
 are turned by log10 2 and added. It is quicker than the circle, whose polynomial it does without, but bins are coarser:
 
 Error: with D = πn/(ln 10·bins) the phasor of an entry is off by up to D²/3, and on average over a bin by nothing.
-Where entries spread evenly inside their bins these errors are independent and have a deviation of 0.15·D²; at 64 bins
-and order 16 that is a fifth of a tenth of the noise floor. Lumps narrower than a bin (atoms of equal entries, or a bulk
+Where entries spread evenly inside their bins these errors are independent and have a deviation of 0.15·D²; at 128
+bins and order 16 that is a twentieth of a tenth of the noise floor. Lumps narrower than a bin (atoms of equal entries, or a bulk
 that an outlier has pushed far from the mean) would not average out. They show as roughness: the squared second
 differences of the counts, over six times the counts, are 1 for an even spread and grow with the lumps, and the
-deviation grows with their root. Rows too rough for four deviations to stay within the bound are left to the circle, and
+deviation grows with their root. Rows too rough for eight deviations to stay within the bound are left to the circle, and
 so are rows with entries far below the largest.
 """
 
@@ -30,14 +30,14 @@ BIAS = math.log10(2) * (127 + 24)  # log10 of SCALE and of the float32 exponent'
 
 def bins_for(length: int, orders: int) -> int:
     """Bins per octave: enough for the orders, more for long rows, which hardly feel it and may then be rougher."""
-    least = 64 if length <= 1 << 15 else 256
+    least = 128 if length <= 1 << 15 else 256
     return least << max(0, math.ceil(math.log2(orders / 16)))
 
 
 def roughness_for(bins: int, orders: int) -> float:
-    """The roughness at which four deviations of the error reach a tenth of the noise floor, 0.05·√(π/M)."""
+    """The roughness at which eight deviations of the error reach a tenth of the noise floor, 0.05·√(π/M)."""
     deviation = 0.15 * (math.pi * orders / (math.log(10) * bins)) ** 2
-    return (0.05 * math.sqrt(math.pi) / (4 * deviation)) ** 2
+    return (0.05 * math.sqrt(math.pi) / (8 * deviation)) ** 2
 
 
 @lru_cache(maxsize=64)
