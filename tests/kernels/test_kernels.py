@@ -71,7 +71,7 @@ def test_fused_agrees_with_the_reference_on_any_kind_of_response(kind: str, entr
 
 
 def test_evenly_spread_rows_stay_far_within_the_bound() -> None:
-    # the error's deviation is 1/20 of the bound at order 16 and less below; 0.25 is five of them: 1 in 1000 for 400 rows
+    # the error's deviation is 1/20 of the bound at order 16 and less below; 0.25 is five: 1 in 1000 for 400 rows
     assert worst(normal(400, 4096)) < 0.25
 
 

@@ -6,11 +6,11 @@ are turned by log10 2 and added. It is quicker than the circle, whose polynomial
 
 Error: with D = πn/(ln 10·bins) the phasor of an entry is off by up to D²/3, and on average over a bin by nothing.
 Where entries spread evenly inside their bins these errors are independent and have a deviation of 0.15·D²; at 128
-bins and order 16 that is a twentieth of a tenth of the noise floor. Lumps narrower than a bin (atoms of equal entries, or a bulk
-that an outlier has pushed far from the mean) would not average out. They show as roughness: the squared second
-differences of the counts, over six times the counts, are 1 for an even spread and grow with the lumps, and the
-deviation grows with their root. Rows too rough for eight deviations to stay within the bound are left to the circle, and
-so are rows with entries far below the largest.
+bins and order 16 that is a twentieth of a tenth of the noise floor. Lumps narrower than a bin (atoms of equal entries,
+or a bulk that an outlier has pushed far from the mean) would not average out. They show as roughness: the squared
+second differences of the counts, over six times the counts, are 1 for an even spread and grow with the lumps, and the
+deviation grows with their root. Rows too rough for eight deviations to stay within the bound are left to the circle,
+and so are rows with entries far below the largest.
 """
 
 import math
