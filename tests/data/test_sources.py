@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from benfourier.data import ArraySource, Source, embedded, npz, open_source
-from benfourier.data.digest import digest_of
 from benfourier.errors import InputError, MissingExtraError, OptionError
+from benfourier.store.digest import digest_of
 
 COLOUR = np.random.default_rng(1).integers(0, 256, (6, 5, 7, 3), dtype=np.uint8)
 GREY = COLOUR[..., 0]

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from benfourier.data.digest import digest_of
 from benfourier.data.source import check_unique, checked_indices, checked_labels
 from benfourier.errors import ImageError, InputError, OptionError
+from benfourier.store.digest import digest_of
 
 # What NumPy and its unpacking raise on files that are broken, cut short, encrypted, or hold Python objects.
 FAULTS = (

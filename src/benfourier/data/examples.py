@@ -12,10 +12,10 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from benfourier.data import artifact
 from benfourier.data.funnel import Funnel
 from benfourier.data.source import check_unique, checked_indices
 from benfourier.errors import ImageError, InputError, OptionError, StoreError, check_choice, check_whole
+from benfourier.store import artifact
 
 KIND = "benfourier-examples"
 SCHEMA = 1

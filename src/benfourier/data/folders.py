@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from benfourier.data.digest import digest_of
 from benfourier.data.files import read_image, read_size
 from benfourier.data.labels import Labelled, labelled_files
 from benfourier.data.resize import RULES, fit
 from benfourier.data.source import check_unique, checked_indices
 from benfourier.errors import ImageError, OptionError, check_choice, check_whole
+from benfourier.store.digest import digest_of
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from benfourier.data.digest import digest_of
 from benfourier.errors import StoreError
+from benfourier.store.digest import digest_of
 
 Arrays = dict[str, NDArray[Any]]
 

@@ -1,0 +1,40 @@
+"""`benfourier layers`: what a tap would listen to."""
+
+from typing import Annotated
+
+import typer
+
+from benfourier.cli import options
+from benfourier.cli.printing import print_json, print_table
+
+
+def layers(
+    model: options.Model,
+    weights: options.Weights = None,
+    digest: options.Digest = None,
+    size: options.Size = None,
+    channels: options.Channels = None,
+    classes: options.Classes = None,
+    mean: options.Mean = None,
+    std: options.Std = None,
+    select: Annotated[
+        list[str] | None, typer.Option("--select", help="Name, glob or `type:Conv2d`; may be repeated.")
+    ] = None,
+    pass_through: Annotated[
+        bool, typer.Option("--pass-through", help="Also layers that only pass numbers on (Dropout, Flatten).")
+    ] = False,
+    json: options.Json = False,
+) -> None:
+    """List the layers of a network in firing order.
+
+    Example: `benfourier layers --model lid-mnist --pass-through`
+    """
+    from benfourier.cli.subjects import subject_of
+
+    subject = subject_of(model, weights, digest, size, channels, classes, mean, std)
+    found = subject.describe(select or None, pass_through=pass_through)
+    if json:
+        print_json([{"name": layer.name, "kind": layer.kind, "entries": layer.entries} for layer in found])
+        return
+    rows = [(layer.name, layer.kind, f"{layer.entries:,}") for layer in found]
+    print_table(f"{len(found)} layers of {model}", ("layer", "kind", "entries per image"), rows)
