@@ -118,6 +118,25 @@ def survey(typing, x, blocks, sums, peaks):
 
 
 @intrinsic
+def fetch(typing, x, index):
+    """Asks for the LANES entries at x[index:], which may lie beyond the array, to be brought into the second cache."""
+
+    def build(context, builder, signature, args):
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        byte = ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [byte, _I32, _I32, _I32])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        size = 4 if signature.args[0].dtype == types.float32 else 2
+        for line in range(0, LANES * size, 64):
+            place = builder.gep(data, [builder.add(args[1], ir.Constant(ir.IntType(64), line // size))])
+            words = [ir.Constant(_I32, word) for word in (0, 2, 1)]  # to read, second cache, data
+            builder.call(function, [builder.bitcast(place, byte), *words])
+        return context.get_dummy_value()
+
+    return types.void(x, index), build
+
+
+@intrinsic
 def phases(typing, x, index, high, low, out, at):
     """Writes log10|SCALE·x − high − low| mod 1, in units of 2^-24, for LANES entries to out[at:].
 

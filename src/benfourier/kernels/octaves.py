@@ -19,7 +19,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from benfourier.kernels.lanes import LANES, ROWS, SCALE, WORD_SHIFT, octave_words, weigh
+from benfourier.kernels.lanes import LANES, ROWS, SCALE, WORD_SHIFT, fetch, octave_words, weigh
 from benfourier.kernels.rows import add_atom, apart, finish, jit, last_lanes, summing
 
 COUNT_SHIFT = np.uint64(40)  # words are below 2^18, so 2^22 of them leave room for their count
@@ -82,6 +82,7 @@ def count_row(x, mean, base, bins, counters):
     # words of one block are made while those of the block before are counted
     for i in range(0, len(x) - LANES + 1, LANES):
         octave_words(x, i, high, low, base, buffer, at)
+        fetch(x, i + len(x))  # the next row's: counting leaves the memory idle
         at = LANES - at
         for k in range(LANES):
             word = buffer[np.uint64(at + k)]
