@@ -1,4 +1,7 @@
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 
 def drop_stale_kernels() -> None:
@@ -11,3 +14,11 @@ def drop_stale_kernels() -> None:
 
 
 drop_stale_kernels()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tests neither use nor fill the cache of whoever runs them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BENFOURIER_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield

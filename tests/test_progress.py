@@ -41,6 +41,22 @@ def test_one_plain_line_is_drawn_elsewhere_when_asked_for(monkeypatch: pytest.Mo
     assert re.fullmatch(r"counting .* 3/3 \S+ *\n", text)
 
 
+def test_a_note_stands_behind_the_bar_until_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr("sys.stderr", stream)
+    with progress.bar(3, "counting", show=True) as advance:
+        advance(1, "loss 0.7")
+        advance(1, "loss 0.5 [red]")
+        advance(1)
+    assert re.fullmatch(r"counting .* 3/3 \S+ loss 0\.5 \[red\] *\n", stream.getvalue())
+
+
+def test_a_bar_that_is_not_drawn_takes_notes_too() -> None:
+    with progress.bar(3, "counting", show=False) as advance:
+        advance(1, "loss 0.7")
+        advance(2, note="loss 0.5")
+
+
 @pytest.mark.parametrize("show", [True, False])
 def test_a_failure_inside_the_block_is_not_hidden(capsys: pytest.CaptureFixture[str], show: bool) -> None:
     with pytest.raises(KeyError, match="inside"), progress.bar(3, "counting", show=show):

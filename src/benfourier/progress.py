@@ -1,8 +1,17 @@
 """One way to show progress: a bar on a terminal, nothing elsewhere."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Protocol
+
+
+class Advance(Protocol):
+    """What a bar hands out: call it when steps are done."""
+
+    def __call__(self, n: int, note: str = "") -> None:
+        """Counts n more steps; a note that is not empty is shown behind the bar until the next one."""
+        ...
 
 
 def visible(show: bool | None) -> bool:
@@ -11,8 +20,8 @@ def visible(show: bool | None) -> bool:
 
 
 @contextmanager
-def bar(total: int, label: str, *, show: bool | None = None) -> Iterator[Callable[[int], None]]:
-    """Yields advance(n); draws a bar on standard error while the block runs.
+def bar(total: int, label: str, *, show: bool | None = None) -> Iterator[Advance]:
+    """Yields advance(n, note=""); draws a bar on standard error while the block runs.
 
     Args:
         total: number of steps in all.
@@ -20,17 +29,22 @@ def bar(total: int, label: str, *, show: bool | None = None) -> Iterator[Callabl
         show: True or False to force; None draws only on a terminal.
     """
     if not visible(show):
-        yield lambda n: None
+        yield lambda n, note="": None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    label_column, note_column = TextColumn("{task.description}"), TextColumn("{task.fields[note]}", markup=False)
+    columns = (label_column, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), note_column)
     console = Console(stderr=True)
     # elsewhere than on a terminal rich draws only what stays
     with Progress(*columns, console=console, transient=console.is_terminal) as drawn:
-        task = drawn.add_task(label, total=total)
-        yield lambda n: drawn.advance(task, n)
+        task = drawn.add_task(label, total=total, note="")
+
+        def advance(n: int, note: str = "") -> None:
+            drawn.update(task, advance=n, note=note or drawn.tasks[task].fields["note"])
+
+        yield advance
 
 
 @contextmanager

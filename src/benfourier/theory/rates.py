@@ -1,0 +1,24 @@
+"""Rates that are counted: how many of how many, and how far the truth may lie from that."""
+
+from scipy.special import betaincinv
+
+from benfourier.errors import OptionError, check_whole
+
+
+def clopper_pearson(hits: int, trials: int, level: float = 0.95) -> tuple[float, float]:
+    """Returns the interval that holds the true rate with at least that probability (Clopper & Pearson 1934).
+
+    Args:
+        hits: how many came out.
+        trials: of how many, each by itself.
+        level: probability that the interval holds the truth.
+    """
+    hits, trials = check_whole("hits", hits, least=0), check_whole("trials", trials)
+    if hits > trials:
+        raise OptionError(f"hits is {hits}; it must be at most the number of trials, {trials}")
+    if not 0 < level < 1:
+        raise OptionError(f"level is {level!r}; it must be between 0 and 1")
+    tail = (1 - level) / 2
+    low = float(betaincinv(hits, trials - hits + 1, tail)) if hits else 0.0
+    high = float(betaincinv(hits + 1, trials - hits, 1 - tail)) if hits < trials else 1.0
+    return low, high
