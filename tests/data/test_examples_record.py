@@ -11,8 +11,9 @@ import torch
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from benfourier.data import Examples, Funnel, artifact, split
+from benfourier.data import Examples, Funnel, split
 from benfourier.errors import InputError, OptionError, StoreError
+from benfourier.store import artifact
 
 N = 6
 

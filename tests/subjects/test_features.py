@@ -7,7 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from networks import (
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+import benfourier as bf
+from benfourier import kernels
+from benfourier.errors import OptionError, ResponseError
+from benfourier.subjects.features import batch_features, fitting_batch
+from benfourier.subjects.zoo import network
+from benfourier.theory.coefficients import Zeros
+from tests.subjects.networks import (
     HEARD,
     Residual,
     Viewing,
@@ -23,15 +32,6 @@ from networks import (
     tolerance,
     with_black,
 )
-from numpy.typing import NDArray
-from torch import Tensor, nn
-
-import benfourier as bf
-from benfourier import kernels
-from benfourier.errors import OptionError, ResponseError
-from benfourier.subjects.features import batch_features, fitting_batch
-from benfourier.subjects.zoo import network
-from benfourier.theory.coefficients import Zeros
 
 
 def assert_layers_agree(

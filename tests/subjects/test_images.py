@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from networks import plain
 from numpy.typing import NDArray
 from PIL import Image
 from torch import nn
 
 import benfourier as bf
 from benfourier.errors import ImageError, OptionError
+from tests.subjects.networks import plain
 
 COLOUR = np.random.default_rng(1).integers(0, 256, (2, 5, 7, 3), dtype=np.uint8)
 GREY = COLOUR[..., 0]

@@ -5,7 +5,14 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
-from networks import (
+from torch import Tensor, nn
+
+import benfourier as bf
+from benfourier import kernels
+from benfourier.errors import LayerError, SubjectError
+from benfourier.subjects.plan import UnheardWarning
+from benfourier.subjects.zoo import network
+from tests.subjects.networks import (
     HEARD,
     Branching,
     Ending,
@@ -19,13 +26,6 @@ from networks import (
     seeded,
     tolerance,
 )
-from torch import Tensor, nn
-
-import benfourier as bf
-from benfourier import kernels
-from benfourier.errors import LayerError, SubjectError
-from benfourier.subjects.plan import UnheardWarning
-from benfourier.subjects.zoo import network
 
 
 @pytest.fixture(name="subject", scope="module")

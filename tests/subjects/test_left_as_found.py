@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 import torch
-from networks import noise, plain, refusing, relative, seeded, stepping, with_black
 from torch import Tensor, nn
 
 import benfourier as bf
 from benfourier.errors import OptionError, ResponseError, SubjectError
+from tests.subjects.networks import noise, plain, refusing, relative, seeded, stepping, with_black
 
 HOOKS = ["_forward_hooks", "_forward_pre_hooks", "_forward_hooks_always_called", "_forward_hooks_with_kwargs"]
 HOOKS += ["_forward_pre_hooks_with_kwargs", "_backward_hooks", "_backward_pre_hooks"]

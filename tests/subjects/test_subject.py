@@ -6,7 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from networks import (
+from torch import Tensor, nn
+
+import benfourier as bf
+from benfourier.errors import BenfourierError, ImageError, OptionError, SubjectError
+from benfourier.subjects.plan import UnheardWarning
+from tests.subjects.networks import (
     Ending,
     Residual,
     expected_columns,
@@ -17,11 +22,6 @@ from networks import (
     stepping,
     tolerance,
 )
-from torch import Tensor, nn
-
-import benfourier as bf
-from benfourier.errors import BenfourierError, ImageError, OptionError, SubjectError
-from benfourier.subjects.plan import UnheardWarning
 
 
 def ending(end: Callable[[Tensor], object]) -> nn.Module:

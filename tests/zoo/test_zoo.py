@@ -20,6 +20,7 @@ PARAMETERS = {
     "cifar-vgg19": 20_040_522,
     "cifar-resnet20": 269_722,
     "cifar-resnet56": 853_018,
+    "efficientnet-lite0": 4_652_008,
 }
 
 

@@ -1,7 +1,7 @@
 """The subject that a verb's options describe."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from benfourier.errors import OptionError
 
@@ -18,13 +18,15 @@ def subject_of(
     classes: int | None,
     mean: str | None,
     std: str | None,
+    *,
+    pretrained: bool = True,
 ) -> "Subject":
-    """Returns the subject; options left out are the zoo network's own."""
+    """Returns the subject; options left out are the zoo network's own, and so are weights if it has some."""
     from benfourier.subjects.naming import open_subject
 
     look = {"size": size, "channels": channels, "mean": numbers("mean", mean), "std": numbers("std", std)}
-    given = {name: value for name, value in look.items() if value is not None}
-    return open_subject(model, weights=weights, digest=digest, classes=classes, **given)
+    given: dict[str, Any] = {name: value for name, value in look.items() if value is not None}
+    return open_subject(model, weights=weights, digest=digest, classes=classes, pretrained=pretrained, **given)
 
 
 def numbers(name: str, text: str | None) -> list[float] | None:

@@ -10,7 +10,7 @@ from benfourier.data.official import cifar10, mnist, svhn
 from benfourier.data.opening import open_source
 from benfourier.data.reading import Batch, Reading, Refusal, batches, read
 from benfourier.data.source import Source
-from benfourier.data.splits import Fold, folds, split
+from benfourier.data.splits import Fold, folds, split, spread
 
 __all__ = [
     "ArraySource",
@@ -33,5 +33,6 @@ __all__ = [
     "read",
     "read_image",
     "split",
+    "spread",
     "svhn",
 ]

@@ -65,6 +65,19 @@ def folds(ids: Sequence[str], labels: ArrayLike, number: int, *, seed: int) -> t
     return tuple(Fold(np.setdiff1d(everything, test), test) for test in tests.values())
 
 
+def spread(ids: Sequence[str], labels: ArrayLike, *, seed: int) -> Indices:
+    """Returns all rows in an order of which every beginning has the classes in their shares, as far as it can.
+
+    In every class the ids are put in the order of a hash of seed and id, and the classes take turns.
+    """
+    check_whole("seed", seed, least=0)
+    turns: list[tuple[float, int, list[int]]] = []
+    for label, sources in _rows_by_class(ids, labels).items():
+        order = sorted(sources, key=lambda source: _rank(source, seed))
+        turns += [((place + 0.5) / len(order), label, sources[source]) for place, source in enumerate(order)]
+    return np.array([row for *_, rows in sorted(turns) for row in rows], np.intp)
+
+
 def _checked_shares(parts: Mapping[str, float]) -> NDArray[np.float64]:
     shares = np.array(list(parts.values()), np.float64)
     if not len(shares) or not (shares > 0).all() or abs(shares.sum() - 1) > 1e-9:

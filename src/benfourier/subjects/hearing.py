@@ -103,6 +103,20 @@ def at_rest(module: nn.Module) -> Iterator[None]:
             m.training = True
 
 
+@contextmanager
+def undisturbed(module: nn.Module) -> Iterator[None]:
+    """Puts the module in eval mode and asks no gradient of its parameters while the block runs, then all back."""
+    learning = [p for p in module.parameters() if p.requires_grad]
+    try:
+        for p in learning:
+            p.requires_grad_(False)
+        with at_rest(module):
+            yield
+    finally:
+        for p in learning:
+            p.requires_grad_(True)
+
+
 def logits_of(output: object, images: int) -> Tensor:
     """Returns the logits (images, classes) in a module's output, or raises SubjectError."""
     found = getattr(output, "logits", output)

@@ -1,0 +1,179 @@
+import hashlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import benfourier as bf
+from benfourier.data import open_source
+from benfourier.subjects.weights import digest_of_weights, load_weights
+from benfourier.subjects.zoo import ZOO
+from tests.cli.calling import call, file_of_networks
+
+Capture = pytest.CaptureFixture[str]
+NETWORKS = '''
+from torch import nn
+
+def tiny(classes=10):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Dropout(0.1), nn.Linear(32, classes))
+
+class Stopping(nn.Sequential):
+    """Interrupts in its second epoch, of eight batches each."""
+    seen = 0
+
+    def forward(self, images):
+        Stopping.seen += self.training
+        if self.training and Stopping.seen == 12:
+            raise KeyboardInterrupt
+        return super().forward(images)
+
+def stopping():
+    return Stopping(*tiny())
+
+class Early(nn.Sequential):
+    def forward(self, images):
+        raise KeyboardInterrupt
+
+def early():
+    return Early(*tiny())
+'''
+OPTIONS = ("--epochs", "2", "--batch", "30", "--rate", "0.1", "--shift", "1", "--size", "8", "--channels", "1")
+
+
+@pytest.fixture(name="here")
+def current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    digits = open_source("digits")
+    x, y = digits.pixels(range(360)), digits.labels[:360]
+    np.savez(tmp_path / "data.npz", x_train=x[:240], y_train=y[:240], x_test=x[240:], y_test=y[240:])
+    monkeypatch.chdir(tmp_path)
+    with file_of_networks(tmp_path, "my_learners", NETWORKS):
+        yield tmp_path
+
+
+def trained(capsys: Capture, *words: str, model: str = "tiny", out: str = "w.safetensors") -> Any:
+    data = ("--data", "data.npz:train", "--test-data", "data.npz:test", "--out", out)
+    return call(capsys, "train", "--model", f"my_learners:{model}", *data, *OPTIONS, *words)
+
+
+def test_training_writes_weights_and_says_how_good_they_are(capsys: Capture, here: Path) -> None:
+    told = trained(capsys)
+    assert told.code == 0
+    assert told.out.startswith("my_learners:tiny: ")
+    assert "of 120 held-out images (95 %: " in told.out
+    assert re.search(r"2 epochs, \d+ s\nwritten to w\.safetensors\n$", told.out)
+    lines = told.err.splitlines()
+    assert [line.split()[1:3] for line in lines] == [["epoch", "1/2:"], ["epoch", "2/2:"]]
+    assert sorted(path.name for path in here.glob("w*")) == ["w.safetensors"]
+
+
+def test_the_report_and_the_file_tell_the_same_facts(capsys: Capture, here: Path) -> None:
+    told = trained(capsys, "--json").json
+    subject = bf.open_subject("my_learners:tiny", size=8, channels=1)
+    facts = load_weights(subject.module, here / "w.safetensors")
+    assert facts["network"] == told["network"] == "my_learners:tiny"
+    assert facts["training"] == {name: told[name] for name in facts["training"]}
+    test = open_source("data.npz:test")
+    guesses = subject.logits(bf.images(test.pixels(range(120)), subject)).argmax(1).numpy()
+    assert told["accuracy"] == pytest.approx(float((guesses == test.labels).mean()))
+    assert told["interval"][0] < told["accuracy"] < told["interval"][1]
+    assert told["recipe"]["seed"] == 0
+    assert open_source("data.npz:train").digest in told["data"]
+    assert len(told["epochs"]) == 2
+    assert told["sha256"] == hashlib.sha256((here / "w.safetensors").read_bytes()).hexdigest()
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_seed_others(capsys: Capture, here: Path) -> None:
+    digests = []
+    for name, seed in (("a", "0"), ("b", "0"), ("c", "1")):
+        trained(capsys, "--seed", seed, out=name)
+        digests.append(digest_of_weights(bf.open_subject("my_learners:tiny", weights=here / name).module))
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_an_interrupted_training_says_how_to_go_on_and_does(capsys: Capture, here: Path) -> None:
+    told = trained(capsys, model="stopping")
+    assert told.code == 130
+    line = "interrupted; w.safetensors.checkpoint holds the last epoch: the same command with --resume goes on\n"
+    assert told.err.endswith(line)
+    assert not (here / "w.safetensors").exists()
+    again = trained(capsys, model="stopping")
+    assert again.code == 2
+    assert "a run that has not finished; resume it, or delete it" in again.err
+    other = trained(capsys, "--resume", "--seed", "1", model="stopping")
+    assert (other.code, "seed was 0 and is 1" in other.err) == (2, True)
+    resumed = trained(capsys, "--resume", "--json", model="stopping")
+    assert resumed.code == 0
+    assert resumed.err.count("epoch") == 1
+    straight = trained(capsys, "--json", model="stopping", out="straight.safetensors")
+    for one, same in zip(resumed.json["epochs"], straight.json["epochs"], strict=True):
+        assert {**one, "seconds": 0} == {**same, "seconds": 0}
+    assert not (here / "w.safetensors.checkpoint").exists()
+
+
+def test_an_interruption_before_the_first_step_leaves_nothing(capsys: Capture, here: Path) -> None:
+    told = trained(capsys, model="early")
+    assert (told.code, told.err) == (130, "interrupted; nothing was learned yet\n")
+    assert list(here.glob("w*")) == []
+
+
+def test_training_goes_on_from_given_weights(capsys: Capture, here: Path) -> None:
+    trained(capsys, out="first.safetensors")
+    told = trained(capsys, "--weights", "first.safetensors", "--json").json
+    cold = trained(capsys, "--json", out="cold.safetensors").json
+    assert told["epochs"][0]["loss"] < cold["epochs"][0]["loss"]
+
+
+def test_a_part_is_held_out_without_test_data_and_images_that_cannot_be_read_are_told(
+    capsys: Capture, here: Path
+) -> None:
+    digits = open_source("digits")
+    for place, (pixels, label) in enumerate(zip(digits.pixels(range(40)), digits.labels, strict=False)):
+        folder = here / "pictures" / ("even", "odd")[label % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels[..., 0]).save(folder / f"{place}.png")
+    (here / "pictures" / "odd" / "broken.png").write_bytes(b"no picture")
+    words = ("--model", "my_learners:tiny", "--data", "pictures", "--out", "w.safetensors", "--held-out", "0.25")
+    told = call(capsys, "train", *words, *OPTIONS, "--classes", "2", "--json")
+    assert told.code == 6
+    assert told.json["images"] == 10
+    assert told.json["held out"] == "0.25 of it"
+    assert [refusal["file"] for refusal in told.json["refused"]] == ["odd/broken.png"]
+    plain = call(capsys, "train", *words, *OPTIONS, "--classes", "2")
+    assert plain.code == 6
+    assert "not readable: odd/broken.png: " in plain.err
+
+
+@pytest.mark.parametrize(("words", "flips"), [((), False), (("--flips",), True), (("--no-flips",), False)])
+def test_a_users_images_are_mirrored_only_when_asked_for(
+    capsys: Capture, here: Path, words: tuple[str, ...], flips: bool
+) -> None:
+    assert trained(capsys, *words, "--json").json["recipe"]["flips"] is flips
+
+
+def test_digits_are_not_mirrored_and_photographs_are() -> None:
+    assert {name for name, entry in ZOO.items() if not entry.flips} == {"lid-mnist", "lid-svhn"}
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (("--out", "none/w.safetensors"), 4, "none/w.safetensors: it is a folder, or its folder does not exist"),
+        (("--out", "."), 4, ".: it is a folder, or"),
+        (("--data", "nothing"), 2, "source 'nothing' is neither"),
+        (("--rate", "0"), 2, "rate is 0.0; it must be greater than 0"),
+        (("--rate", "1e30"), 2, "the loss became nan|holds NaN or infinity"),
+        (("--classes", "3"), 2, "label 9 is unknown to a network of 3 classes"),
+        (("--resume",), 4, "w.safetensors.checkpoint: there is no such checkpoint"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line(
+    capsys: Capture, here: Path, words: tuple[str, ...], code: int, message: str
+) -> None:
+    told = trained(capsys, *words)
+    assert told.code == code
+    assert any(part in told.err for part in message.split("|"))
+    assert not (here / "w.safetensors").exists()
