@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 import pytest
 import torch
 from torch import Tensor, nn
-from trained import digits, first
 
 import benfourier as bf
 from benfourier.attacks import catalogue
 from benfourier.attacks.hunt import Hunt
 from benfourier.attacks.probe import MEMORY, Cost, fitting_batch, probe
 from benfourier.errors import InputError, MissingExtraError, OptionError, ResponseError, SubjectError
+from tests.attacks.trained import digits, first
 
 
 def strike(name: str, **options: Any) -> bf.AttackResult:

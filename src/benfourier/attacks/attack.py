@@ -8,11 +8,12 @@ from torch import Tensor
 
 from benfourier import progress
 from benfourier.attacks.catalogue import Attack, recipe
-from benfourier.attacks.draws import generator
-from benfourier.attacks.hunt import Hunt, margins, undisturbed
-from benfourier.attacks.probe import fitting_batch, probe
+from benfourier.attacks.hunt import Hunt, margins
+from benfourier.attacks.probe import fitting_batch, keep_memory, probe
 from benfourier.attacks.result import AttackResult
+from benfourier.data.draws import generator
 from benfourier.errors import InputError, ResponseError, check_whole
+from benfourier.subjects.hearing import undisturbed
 from benfourier.subjects.subject import Subject
 
 LEVELS = 255  # steps between 8-bit pixels
@@ -43,7 +44,7 @@ def attack(
         labels: right classes, whole numbers (N,).
         seed: of all random draws.
         ids: one per image, all different; an image's draws depend on the seed and its id only. By default its index.
-        batch: images at once; by default as many as fit the memory, 256 at most.
+        batch: images at once; by default as many as fit the memory; 32 at most on the CPU, 256 elsewhere.
         show_progress: True or False to force the bar; by default it is drawn on a terminal.
         eight_bit: round the images found to 8-bit pixels and ask the subject again. Those misclassified as they are
             are rounded too.
@@ -52,9 +53,11 @@ def attack(
     start = time.perf_counter()
     chosen = recipe(name, options)
     subject.check(images)
-    seed, names = check_whole("seed", seed, least=0), _names(ids, len(images))
+    seed, names = check_whole("seed", seed, least=0), checked_ids(ids, len(images))
+    right = checked_labels(labels, len(images))
     size = None if batch is None else check_whole("batch", batch)
     parts = []
+    keep_memory()
     with (
         torch.inference_mode(False),
         undisturbed(subject.module),
@@ -62,12 +65,13 @@ def attack(
     ):
         images = images.detach().clone()
         cost = probe(subject, images[:1])
-        right = _labels(labels, len(images), cost.classes)
+        check_classes(right, cost.classes)
         for first in range(0, len(images), size or fitting_batch(cost)):
             part = slice(first, first + (size or fitting_batch(cost)))
             generators = [generator(seed, identity) for identity in names[part]]
             clean = images[part].to(subject.device, subject.dtype)
-            hunt = Hunt(subject, clean, right[part].to(subject.device), generators, chosen.attack.confidence)
+            truth = right[part].to(subject.device)
+            hunt = Hunt(subject, clean, truth, generators, chosen.attack.confidence, cost.layout)
             parts.append(_attacked(chosen.attack, hunt, images[part], names[part], eight_bit=eight_bit))
             advance(len(clean))
     found, success, already, calls = (torch.cat(column) for column in zip(*parts, strict=True))
@@ -91,23 +95,22 @@ def _attacked(
     attack: Attack, hunt: Hunt, images: Tensor, names: Sequence[str], *, eight_bit: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Images, success, already and calls of one batch; images are the clean ones as the caller gave them."""
-    everyone = hunt.rows
-    logits = hunt.logits(hunt.clean, everyone)
+    logits = hunt.verdict(images.to(hunt.clean))
     for row in (~logits.isfinite().all(1)).nonzero().flatten().tolist():
         raise ResponseError(f"the logits of image {names[row]!r} hold NaN or infinity; leave the image out")
     already = _reached(hunt, logits)
-    hunt.offer(hunt.clean, everyone, already)
+    hunt.offer(hunt.clean, hunt.rows, already)
     hunt.leave_out(already)
     if len(hunt.rows):
         attack.run(hunt)
-    found = _rounded(hunt.images, hunt.subject) if eight_bit else hunt.images
-    found = found.to(images)
-    valid = ((found >= hunt.low) & (found <= hunt.high)).flatten(1).all(1)  # False for NaN
-    candidates = valid & hunt.squared.isfinite().to(valid.device)
-    found = torch.where(candidates.view(-1, 1, 1, 1), found, images)
-    success = candidates.cpu() & _reached(hunt, hunt.logits(found.to(hunt.clean), everyone)).cpu()
-    kept = torch.where(success.to(found.device).view(-1, 1, 1, 1), found, images)
-    return kept, success, already.cpu(), hunt.calls.cpu()
+    best = rounded(hunt.images, hunt.subject) if eight_bit else hunt.images
+    best = best.to(images)
+    valid = ((best >= hunt.low) & (best <= hunt.high)).flatten(1).all(1)  # False for NaN
+    found, candidates = images.clone(), valid & hunt.squared.isfinite().to(valid.device)
+    found[candidates] = best[candidates]
+    success = candidates & _reached(hunt, hunt.verdict(found.to(hunt.clean))).to(candidates.device)
+    found[~success] = images[~success]
+    return found, success.cpu(), already.cpu(), hunt.calls.cpu()
 
 
 def _reached(hunt: Hunt, logits: Tensor) -> Tensor:
@@ -116,8 +119,8 @@ def _reached(hunt: Hunt, logits: Tensor) -> Tensor:
     return (lead > 0) & (lead >= hunt.confidence)
 
 
-def _rounded(images: Tensor, subject: Subject) -> Tensor:
-    """The nearest images with 8-bit pixels, as benfourier.images would read them."""
+def rounded(images: Tensor, subject: Subject) -> Tensor:
+    """Returns the nearest images with 8-bit pixels, as benfourier.images would read them."""
     low, high = subject.bounds
     levels = (LEVELS * (images - low) / (high - low)).round().to(torch.float32)
     return (low + (high - low) * (levels / LEVELS)).clamp(low, high)
@@ -130,8 +133,8 @@ def _distances(images: Tensor, found: Tensor, success: Tensor) -> tuple[Tensor, 
     return added.norm(dim=1).masked_fill(lost, torch.inf), added.abs().amax(1).masked_fill(lost, torch.inf)
 
 
-def _names(ids: Sequence[str] | None, count: int) -> tuple[str, ...]:
-    """The ids, checked."""
+def checked_ids(ids: Sequence[str] | None, count: int) -> tuple[str, ...]:
+    """Returns the ids, by default the indices, or raises InputError unless they are different texts."""
     if ids is None:
         return tuple(map(str, range(count)))
     names = tuple(ids)
@@ -145,14 +148,18 @@ def _names(ids: Sequence[str] | None, count: int) -> tuple[str, ...]:
     return names
 
 
-def _labels(labels: Tensor, count: int, classes: int) -> Tensor:
-    """The labels as int64, checked."""
+def checked_labels(labels: Tensor, count: int) -> Tensor:
+    """Returns the labels as int64, or raises InputError unless they are one whole number per image."""
     given = torch.as_tensor(labels)
     if given.is_floating_point() or given.is_complex() or given.dtype == torch.bool or given.shape != (count,):
         raise InputError(
             f"labels are {given.dtype} of shape {tuple(given.shape)}; they must be whole numbers of shape ({count},)"
         )
-    wrong = given[(given < 0) | (given >= classes)]
+    return given.long()
+
+
+def check_classes(labels: Tensor, classes: int) -> None:
+    """Raises InputError unless all labels are among that many classes."""
+    wrong = labels[(labels < 0) | (labels >= classes)]
     if len(wrong):
         raise InputError(f"labels hold {int(wrong[0])}; this subject has {classes} classes, 0 to {classes - 1}")
-    return given.long()

@@ -49,36 +49,71 @@ class CwL2:
     def _descend(self, hunt: Hunt, constants: Tensor) -> Tensor:
         """True for the rows of the hunt for which one descent with their constant finds a success."""
         found = torch.zeros(len(hunt.clean), dtype=torch.bool, device=hunt.clean.device)
-        space = Tanh(hunt)
-        rows, origin = hunt.rows, space.enter(hunt.clean[hunt.rows])
-        anchor = space.leave(origin)
-        change, mean, square = (torch.zeros_like(origin) for _ in range(3))
-        before = torch.full_like(constants, torch.inf)  # loss at the last check
+        descent = Descent(hunt, constants, self.lr)
         for t in range(self.iterations):
-            images = space.leave(origin + change)
-            logits, slope = hunt.slope(images, rows, lambda z, y: constants * self._hinge(z, y))  # noqa: B023
-            won = hunt.misled(logits, rows)
-            hunt.offer(images, rows, won)
-            found[rows[won]] = True
-            away = (images - anchor) / hunt.span**2
-            gradient = (slope + 2 * away) * space.slope(origin + change)
-            mean = BETA1 * mean + (1 - BETA1) * gradient
-            square = BETA2 * square + (1 - BETA2) * gradient.square()
-            scale = (square / (1 - BETA2 ** (t + 1))).sqrt() + EPSILON
-            change = change - self.lr * mean / (1 - BETA1 ** (t + 1)) / scale
+            won = descent.step()
+            found[descent.rows[won]] = True
             if self.abort_early and t % math.ceil(self.iterations / 10) == 0:
-                loss = (away * (images - anchor)).flatten(1).sum(1) + constants * self._hinge(logits, hunt.labels[rows])
-                left = loss <= PROGRESS * before
-                rows, constants, before = rows[left], constants[left], loss[left]
-                origin, anchor, change = origin[left], anchor[left], change[left]
-                mean, square = mean[left], square[left]
-            if not len(rows):
+                descent.leave_idle()
+            if not len(descent.rows):
                 break
         return found[hunt.rows]
 
+
+class Descent:
+    """Adam for the rows of a hunt, each with its own constant."""
+
+    def __init__(self, hunt: Hunt, constants: Tensor, lr: float) -> None:
+        self.hunt, self.space, self.lr, self.time = hunt, Tanh(hunt), lr, 0
+        self.rows, self.constants = hunt.rows, constants
+        self.origin = self.space.enter(hunt.clean[self.rows])
+        self.anchor = self.space.leave(self.origin)[0]
+        self.change, self.mean, self.square, self.away = (torch.zeros_like(self.origin) for _ in range(4))
+        self.before = torch.full_like(constants, torch.inf)  # loss at the last check
+        self.lead = self.forecast = torch.full_like(constants, torch.nan)  # of the best other class, now and next time
+
+    def step(self) -> Tensor:
+        """Offers the images as they are, then moves them; True where they are successes."""
+        images, bend = self.space.leave(self.origin + self.change)
+        logits, slope = self._look(images)
+        won = self.hunt.misled(logits, self.rows)
+        self.hunt.offer(images, self.rows, won)
+        self.away = images - self.anchor
+        pull = self.constants.view(-1, 1, 1, 1) * slope
+        gradient = pull.add_(self.away, alpha=2 / self.hunt.span**2).mul_(bend)
+        self.time += 1
+        self.mean.lerp_(gradient, 1 - BETA1)
+        self.square.mul_(BETA2).addcmul_(gradient, gradient, value=1 - BETA2)
+        scale = (self.square / (1 - BETA2**self.time)).sqrt_().add_(EPSILON)
+        self.change.addcdiv_(self.mean, scale, value=-self.lr / (1 - BETA1**self.time))
+        return won
+
+    def _look(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits, and the hinge's gradient: 0 without a backward pass where another class is expected to lead and does.
+
+        What is expected goes on as from the time before last to the last.
+        """
+        hunt, rows = self.hunt, self.rows
+        wanted = ~(self.forecast > hunt.confidence)
+        logits, slope = hunt.slope(images, rows, self._hinge, wanted)
+        lead = margins(logits, hunt.labels[rows])
+        missed = ~wanted & (lead <= hunt.confidence)
+        if missed.any():
+            slope[missed] = hunt.slope(images[missed], rows[missed], self._hinge)[1]
+        self.lead, self.forecast = lead, 2 * lead - self.lead
+        return logits, slope
+
     def _hinge(self, logits: Tensor, labels: Tensor) -> Tensor:
         """max(0, z_y − max z_k + κ), per image."""
-        return (self.confidence - margins(logits, labels)).clamp(min=0)
+        return (self.hunt.confidence - margins(logits, labels)).clamp(min=0)
+
+    def leave_idle(self) -> None:
+        """Lets the images go that have made no progress since the last call."""
+        far = (self.away / self.hunt.span).square().flatten(1).sum(1)
+        loss = far + self.constants * (self.hunt.confidence - self.lead).clamp(min=0)
+        left, self.before = loss <= PROGRESS * self.before, loss
+        for name in ("rows", "constants", "origin", "anchor", "change", "mean", "square", "before", "lead", "forecast"):
+            setattr(self, name, getattr(self, name)[left])
 
 
 class Tanh:
@@ -92,10 +127,7 @@ class Tanh:
         """Returns images as numbers without bounds."""
         return torch.atanh(SHRINK * ((images - self.middle) / self.half).clamp(-1, 1))
 
-    def leave(self, numbers: Tensor) -> Tensor:
-        """Returns numbers as images."""
-        return (self.middle + self.half * torch.tanh(numbers)).clamp(self.low, self.high)
-
-    def slope(self, numbers: Tensor) -> Tensor:
-        """Returns the derivative of the images."""
-        return self.half * (1 - torch.tanh(numbers).square())
+    def leave(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns numbers as images, and the derivative of these."""
+        unit = torch.tanh(numbers)
+        return (self.middle + self.half * unit).clamp_(self.low, self.high), self.half * (1 - unit.square())

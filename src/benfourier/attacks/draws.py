@@ -1,22 +1,11 @@
-"""Random draws that belong to an image's id, never to its place in a batch."""
+"""Global generators on loan, for libraries that draw from them."""
 
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from hashlib import blake2b
 
 import numpy as np
 import torch
-
-
-def seed_of(seed: int, name: str) -> int:
-    """Returns the seed of one image, 32 bits of a hash of the call's seed and the image's id."""
-    return int.from_bytes(blake2b(f"{seed}\0{name}".encode(), digest_size=4).digest(), "big")
-
-
-def generator(seed: int, name: str) -> torch.Generator:
-    """Returns the generator of one image."""
-    return torch.Generator().manual_seed(seed_of(seed, name))
 
 
 @contextmanager

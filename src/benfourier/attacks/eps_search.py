@@ -70,7 +70,7 @@ def search(hunt: Hunt, eps: float, ratio: float, iterations: int, *, random: boo
     images, youth = begin(rows, reach), 0 if random else 1
     age = torch.full_like(rows, youth)  # steps made in this run
     while len(rows):
-        logits, gradient = hunt.slope(images, rows, cross_entropy)
+        logits, gradient = hunt.slope(images, rows, cross_entropy, wanted=age < iterations)
         won = hunt.misled(logits, rows) & (age > 0)  # a random start is no result: it may be out of bounds
         hunt.offer(images, rows, won)
         over = won | (age == iterations)

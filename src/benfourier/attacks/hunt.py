@@ -1,13 +1,13 @@
 """Images under attack: the subject's answers, what they cost, and the nearest adversarial image found so far."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from benfourier.attacks.layout import AS_GIVEN, Layout
 from benfourier.errors import SubjectError
-from benfourier.subjects.hearing import at_rest, logits_of
+from benfourier.subjects.hearing import logits_of
 from benfourier.subjects.subject import Subject
 
 SAFETY = 64  # units in the last place of the logits, in which another batch may differ
@@ -23,6 +23,7 @@ class Hunt:
         labels: (N,), on the same device.
         generators: one per image.
         confidence: by how much another logit must lead the label's.
+        layout: in which the module is quickest.
     """
 
     def __init__(
@@ -32,14 +33,16 @@ class Hunt:
         labels: Tensor,
         generators: Sequence[torch.Generator],
         confidence: float = 0.0,
+        layout: Layout = AS_GIVEN,
     ) -> None:
         assert clean.ndim == 4
         assert labels.shape == (len(clean),) == (len(generators),)
-        self.subject, self.clean, self.labels, self.generators = subject, clean, labels, generators
+        self.subject, self.labels, self.generators = subject, labels, generators
+        self.clean, self.layout = clean.clone(memory_format=layout.images), layout
         self.confidence = confidence
         self.low, self.high = subject.bounds
         self.span = self.high - self.low
-        self.images = clean.clone()
+        self.images = self.clean.clone()
         self.squared = clean.new_full((len(clean),), torch.inf)  # squared distances of what was found
         self.calls = torch.zeros(len(clean), dtype=torch.int64, device=clean.device)
         self.rows = torch.arange(len(clean), device=clean.device)
@@ -48,30 +51,51 @@ class Hunt:
         """Takes images out of the rows that an attack is to work on."""
         self.rows = self.rows[~finished[self.rows]]
 
-    def forward(self, images: Tensor) -> Tensor:
+    def forward(self, images: Tensor, layout: torch.memory_format = torch.preserve_format) -> Tensor:
         """Returns the logits; counts nothing."""
-        entering = self.subject.normalise(images).clone()  # the module may write into them
+        entering = self.subject.normalise(images).clone(memory_format=layout)  # the module may write into them
         return logits_of(self.subject.module(entering), len(images))
+
+    def verdict(self, images: Tensor) -> Tensor:
+        """Returns the logits of all images as the caller would get them, in the layout that the images have."""
+        assert images.shape == self.clean.shape
+        self.calls += 1
+        with torch.no_grad():
+            return self.forward(images)
 
     def logits(self, images: Tensor, rows: Tensor) -> Tensor:
         """Returns the logits (rows, classes) of images that stand for the given rows."""
         assert images.shape == (len(rows), *self.clean.shape[1:])
         self.calls[rows] += 1
         with torch.no_grad():
-            return self.forward(images)
+            return self.forward(images, self.layout.images)
 
-    def slope(self, images: Tensor, rows: Tensor, value: Value) -> tuple[Tensor, Tensor]:
-        """Returns the logits, and the gradient of a value of them with respect to the images."""
-        logits, gradients = self.slopes(images, rows, [value])
-        return logits, gradients[0]
+    def slope(self, images: Tensor, rows: Tensor, value: Value, wanted: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Returns the logits, and the gradient of a value of them with respect to the images.
+
+        Args:
+            images: that stand for the given rows.
+            rows: of the hunt.
+            value: one number per image.
+            wanted: (rows,), False where the gradient may be 0, which saves the backward pass; by default True.
+        """
+        if wanted is None or wanted.all():
+            logits, (gradient,) = self.slopes(images, rows, [value])
+            return logits, gradient
+        logits, gradient = self.logits(images[~wanted], rows[~wanted]), torch.zeros_like(images)
+        known = logits.new_empty(len(rows), logits.shape[1])
+        known[~wanted] = logits
+        if wanted.any():
+            known[wanted], gradient[wanted] = self.slope(images[wanted], rows[wanted], value)
+        return known, gradient
 
     def slopes(self, images: Tensor, rows: Tensor, values: Sequence[Value]) -> tuple[Tensor, list[Tensor]]:
         """Returns the logits, and one gradient (rows, C, H, W) per value, all from one forward pass."""
         assert images.shape == (len(rows), *self.clean.shape[1:])
         self.calls[rows] += 1 + len(values)
-        with torch.enable_grad():
+        with torch.enable_grad(), self.layout.kept():
             leaf = images.detach().requires_grad_()
-            logits = self.forward(leaf)
+            logits = self.forward(leaf, self.layout.images)
             if not logits.requires_grad:
                 raise SubjectError(
                     "the module's logits have no gradient; attacks need a module that works in floating tensors "
@@ -88,6 +112,8 @@ class Hunt:
 
     def offer(self, images: Tensor, rows: Tensor, won: Tensor) -> None:
         """Keeps those of the winning images that are nearer to the clean one than what was found before."""
+        if not won.any():
+            return
         squared = (images - self.clean[rows]).square().flatten(1).sum(1)
         better = won & (squared < self.squared[rows])
         self.images[rows[better]] = images[better]
@@ -111,17 +137,3 @@ def slack(logits: Tensor) -> Tensor:
     """Returns what another batch may change in a margin, (N,)."""
     least, greatest = logits.aminmax(dim=1)
     return SAFETY * torch.finfo(logits.dtype).eps * (greatest - least)
-
-
-@contextmanager
-def undisturbed(module: nn.Module) -> Iterator[None]:
-    """Puts the module in eval mode and asks no gradient of its parameters while the block runs, then all back."""
-    learning = [p for p in module.parameters() if p.requires_grad]
-    try:
-        for p in learning:
-            p.requires_grad_(False)
-        with at_rest(module):
-            yield
-    finally:
-        for p in learning:
-            p.requires_grad_(True)

@@ -7,8 +7,13 @@ from typing import Annotated, NoReturn
 import typer
 
 from benfourier import __version__
+from benfourier.cli.attack import attack
 from benfourier.cli.codes import INTERNAL, code_of
+from benfourier.cli.detect import detect
+from benfourier.cli.fit import fit
+from benfourier.cli.info import info
 from benfourier.cli.layers import layers
+from benfourier.cli.train import train
 from benfourier.errors import BenfourierError
 
 DEBUG = "--debug"
@@ -38,7 +43,12 @@ def root(
     """Guards image classifiers: tells adversarial images from honest ones by the network's own layers."""
 
 
+app.command()(attack)
+app.command()(detect)
+app.command()(fit)
+app.command()(info)
 app.command()(layers)
+app.command()(train)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

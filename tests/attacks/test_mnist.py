@@ -1,0 +1,48 @@
+"""The attacks on the zoo's network for MNIST; `python -m benchmarks.full_attacks` does the same with more images."""
+
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+
+import benfourier as bf
+from tests.attacks.mnist import mnist
+
+# how many images, and options that save time where the defaults are dear
+CASES: dict[str, tuple[int, dict[str, Any]]] = {
+    "bim": (40, {}),
+    "bim-fixed": (40, {}),
+    "cw-l2": (16, {"iterations": 100, "lr": 0.05, "initial_constant": 1.0}),
+    "deepfool": (40, {}),
+    "r-pgd": (16, {}),
+}
+BACK = 0.02  # of the way to the clean image
+
+
+@cache
+def struck(name: str) -> bf.AttackResult:
+    given, (count, options) = mnist(), CASES[name]
+    return bf.attack(name, given.subject, given.images[:count], given.labels[:count], ids=given.ids[:count], **options)
+
+
+def test_the_network_has_learned_its_digits() -> None:
+    assert mnist().accuracy > 0.95
+
+
+@pytest.mark.parametrize("name", ["bim", "cw-l2", "deepfool", "r-pgd"])
+def test_attacks_with_a_search_beat_every_digit(name: str) -> None:
+    assert struck(name).success.double().mean() >= 0.99
+
+
+def test_a_fixed_eps_goes_at_least_twice_as_far_as_the_search() -> None:
+    fixed, searched = struck("bim-fixed"), struck("bim")
+    assert fixed.linf[fixed.success].median() >= 2 * searched.linf[searched.success].median()
+
+
+def test_images_of_the_search_sit_on_the_boundary() -> None:
+    given, found = mnist(), struck("bim")
+    clean, labels = given.images[: len(found.images)], given.labels[: len(found.images)]
+    with torch.no_grad():
+        told = given.subject.logits(found.images + BACK * (clean - found.images)).argmax(1)
+    assert (told == labels).double().mean() >= 0.8
