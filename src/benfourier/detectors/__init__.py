@@ -1,0 +1,1 @@
+"""Detectors: MBF and those it is compared with, one file each."""

@@ -1,0 +1,89 @@
+"""MBF: magnitudes of Benford-Fourier coefficients of every layer (Ma 2020, arXiv:2005.05552).
+
+|â_n| = |(1/M) Σ_m exp(−j2πn log10|r_m|)|, r the responses of one layer to one image less their mean.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from benfourier import kernels
+from benfourier.detectors.method import Lessons, Method, checked_layers
+from benfourier.errors import check_choice, check_whole
+from benfourier.subjects.subject import Subject
+from benfourier.theory.coefficients import ZEROS, Zeros
+
+
+@dataclass(frozen=True, kw_only=True)
+class MBF(Method):
+    """The method of the paper.
+
+    Args:
+        orders: |â_n| is taken for n = 1..orders.
+        layers: names, globs or "type:Conv2d"; None for all.
+        pass_through: also layers that only pass numbers on in eval mode.
+        centre: subtract the mean of each image's responses first.
+        zeros: what becomes of exact zeros after centring: "drop", "count" or "one".
+    """
+
+    orders: int = 16
+    layers: tuple[str, ...] | None = None
+    pass_through: bool = False
+    centre: bool = True
+    zeros: Zeros = "drop"
+
+    name: ClassVar[str] = "mbf"
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "paper": {"orders": 16, "pass_through": True, "scaling": "none", "C": 1.0, "gamma": 1.0, "classifier": "svm"}
+    }
+    needs = frozenset({"listens"})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_whole("orders", self.orders)
+        check_choice("zeros", self.zeros, ZEROS)
+        object.__setattr__(self, "layers", checked_layers(self.layers))
+
+    def learn(self, subject: Subject, lessons: Lessons) -> "Magnitudes":
+        """Returns the layers to listen to, the one thing that is found out from the subject."""
+        shape = tuple(lessons.examples.clean.shape[1:])
+        subject.plan(shape)
+        return self.restore(subject, {"layers": subject.layers(self.layers, pass_through=self.pass_through)})
+
+    def restore(self, subject: Subject, kept: Mapping[str, Any]) -> "Magnitudes":
+        """Returns a measure for the layers that were kept."""
+        return Magnitudes(tuple(kept["layers"]), self.orders, self.centre, self.zeros)
+
+
+@dataclass(frozen=True, eq=False)
+class Magnitudes:
+    """|â_n| of the named layers, layer by layer in firing order."""
+
+    layers: tuple[str, ...]
+    orders: int
+    centre: bool
+    zeros: Zeros
+
+    def ear(self, ids: Sequence[str]) -> "_Ear":
+        """Returns an ear for one batch."""
+        return _Ear(self)
+
+
+class _Ear:
+    def __init__(self, measure: Magnitudes) -> None:
+        self._measure = measure
+        self._heard: dict[str, Tensor] = {}
+
+    def hear(self, name: str, response: Tensor) -> None:
+        """Takes the magnitudes at once, while the response is in cache."""
+        m = self._measure
+        self._heard[name] = kernels.unchecked_magnitudes(
+            response, m.orders, centre=m.centre, zeros=m.zeros, method="auto"
+        )
+
+    def numbers(self, logits: Tensor) -> Tensor:
+        """Returns (images, layers · orders)."""
+        return torch.cat([self._heard[name].to(logits.device) for name in self._measure.layers], dim=1)

@@ -1,0 +1,163 @@
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+from sklearn.svm import SVC
+
+from benfourier.detectors import classifiers
+from benfourier.detectors.calibration import Sigmoid, sigmoid_of
+from benfourier.detectors.classifiers import train
+from benfourier.detectors.linear import Logistic
+from benfourier.detectors.mbf import MBF
+from benfourier.detectors.rows import Rows
+from benfourier.detectors.svm import Svm
+from benfourier.detectors.trees import Trees, trees_of
+from benfourier.errors import FitError
+
+
+def rows(sources: int = 90, columns: int = 5, *, seed: int = 0, shift: float = 1.5) -> Rows:
+    """Three twins of each source, the last one adversarial; columns of very different widths."""
+    random = np.random.default_rng(seed)
+    bad = np.repeat([False, False, True], sources)
+    numbers = (random.normal(size=(3 * sources, columns)) + shift * bad[:, None]) * 10.0 ** np.arange(columns)
+    names = tuple(map(str, range(sources))) * 3
+    return Rows(torch.from_numpy(numbers), bad, names, ("clean",) * sources + ("noisy",) * sources + ("bim",) * sources)
+
+
+def scaled(made: Rows) -> np.ndarray:
+    numbers = made.numbers.numpy()
+    return np.asarray((numbers - numbers.mean(0)) / numbers.std(0))
+
+
+@pytest.mark.parametrize("limit", [10**6, 0])
+def test_the_svm_is_the_one_scikit_learn_fits(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(classifiers, "KERNEL_ROWS", limit)
+    made = rows()
+    found = train(MBF(C=3.0, gamma=0.2), made).classifier
+    theirs = SVC(C=3.0, gamma=0.2).fit(scaled(made), made.adversarial)
+    assert isinstance(found, Svm)
+    assert np.abs(found.decision(made.numbers).numpy() - theirs.decision_function(scaled(made))).max() < 1e-6
+
+
+def test_gamma_scale_is_that_of_scikit_learn() -> None:
+    made = rows()
+    found = train(MBF(C=1.0, gamma="scale"), made).classifier
+    theirs = SVC(C=1.0, gamma="scale").fit(scaled(made), made.adversarial)
+    assert isinstance(found, Svm)
+    assert found.gamma == pytest.approx(theirs._gamma)
+
+
+def test_the_logistic_regression_is_the_one_scikit_learn_fits() -> None:
+    made = rows()
+    found = train(MBF(classifier="logistic", C=0.5), made).classifier
+    theirs = LogisticRegression(C=0.5, max_iter=2000).fit(scaled(made), made.adversarial)
+    assert isinstance(found, Logistic)
+    assert np.allclose(found.score(made.numbers).numpy(), theirs.decision_function(scaled(made)))
+
+
+def test_boosted_trees_as_arrays_score_as_scikit_learn_does() -> None:
+    made, others = rows(), rows(seed=1)
+    theirs = HistGradientBoostingClassifier(random_state=0, early_stopping=False)
+    theirs.fit(made.numbers.numpy(), made.adversarial)
+    for numbers in (made.numbers, others.numbers):
+        assert np.allclose(trees_of(theirs).score(numbers).numpy(), theirs.decision_function(numbers.numpy()))
+
+
+def test_boosted_trees_say_that_they_have_no_gradient() -> None:
+    found = train(MBF(classifier="boosted"), rows()).classifier
+    assert isinstance(found, Trees)
+    assert not found.differentiable
+    leaf = rows().numbers.clone().requires_grad_()
+    assert not found.score(leaf).requires_grad
+
+
+@pytest.mark.parametrize("options", [{}, {"classifier": "logistic"}])
+def test_cross_validation_chooses_what_is_best_on_other_sources(options: dict[str, Any]) -> None:
+    made = rows(shift=0.7)
+    found = train(MBF(**options), made)
+    assert found.facts["C"] in classifiers.COSTS
+    scores = found.classifier.score(rows(seed=9, shift=0.7).numbers).numpy()
+    assert roc_auc_score(made.adversarial, scores) > 0.8
+
+
+def test_cross_validation_never_parts_twins() -> None:
+    made = rows(40)
+    for fold in classifiers._folds(made, seed=0):
+        train_sources = {made.sources[row] for row in fold.train}
+        assert train_sources.isdisjoint(made.sources[row] for row in fold.test)
+        assert set(made.adversarial[fold.test]) == {False, True}
+
+
+def test_cross_validation_takes_part_of_many_sources(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(classifiers, "SOURCES", 12)
+    used = {row for fold in classifiers._folds(rows(40), seed=0) for row in fold.test}
+    assert len(used) == 36
+
+
+def test_a_column_that_never_changes_is_left_alone() -> None:
+    made = rows()
+    numbers = torch.cat([made.numbers, torch.full((len(made), 1), 0.1).double()], dim=1)
+    found = train(MBF(C=1.0, gamma="scale"), Rows(numbers, made.adversarial, made.sources, made.kinds)).classifier
+    assert isinstance(found, Svm)
+    assert float(found.scale[-1]) == 1.0
+    assert torch.isfinite(found.score(numbers)).all()
+
+
+@pytest.mark.parametrize(("scaling", "least", "greatest"), [("min-max", 0.0, 1.0), ("none", None, None)])
+def test_scaling_is_as_asked(scaling: str, least: float | None, greatest: float | None) -> None:
+    made = rows()
+    found = train(MBF(C=1.0, gamma="scale", scaling=scaling), made).classifier
+    assert isinstance(found, Svm)
+    seen = (made.numbers - found.shift) / found.scale
+    if least is None:
+        assert torch.equal(seen, made.numbers)
+    else:
+        assert float(seen.amin()) == least
+        assert float(seen.amax()) == greatest
+
+
+def test_examples_of_one_kind_are_refused() -> None:
+    made = rows()
+    benign = Rows(made.numbers, np.zeros(len(made), bool), made.sources, made.kinds)
+    with pytest.raises(FitError, match="all examples are of one kind"):
+        train(MBF(), benign)
+
+
+def test_plain_takes_one_number_only() -> None:
+    with pytest.raises(FitError, match="mbf gives 5 numbers; classifier 'plain' takes one"):
+        train(MBF(classifier="plain"), rows())
+
+
+def test_too_few_sources_for_cross_validation_are_refused() -> None:
+    with pytest.raises(FitError, match="cross-validation needs 3"):
+        train(MBF(), rows(2))
+
+
+def test_the_sigmoid_gives_the_rate_that_scores_have() -> None:
+    """Scores drawn with P(adversarial) = 1/(1 + e^{−(2s − 1)}): 4000 of them tell slope and offset to about 0.1."""
+    random = np.random.default_rng(0)
+    scores = random.normal(size=4000)
+    bad = random.random(4000) < 1 / (1 + np.exp(-(2 * scores - 1)))
+    found = sigmoid_of(scores, bad)
+    assert found.slope == pytest.approx(2, abs=0.3)
+    assert found.offset == pytest.approx(-1, abs=0.2)
+    assert found.posterior(np.array([0.5]))[0] == pytest.approx(0.5, abs=0.05)
+
+
+def test_scores_that_are_perfectly_apart_give_no_certainty() -> None:
+    found = sigmoid_of(np.array([0.0, 0.1, 0.2, 1.0, 1.1]), np.array([False, False, False, True, True]))
+    assert isinstance(found, Sigmoid)
+    posteriors = found.posterior(np.array([0.0, 1.1]))
+    assert 0 < posteriors[0] < 0.35
+    assert 0.65 < posteriors[1] < 1
+
+
+def test_a_posterior_never_falls_with_the_score() -> None:
+    scores = np.linspace(0, 1, 40)
+    posteriors = sigmoid_of(scores, scores < 0.5).posterior(scores)
+    assert (np.diff(posteriors) > 0).all()
+    assert np.ptp(posteriors) < 0.01

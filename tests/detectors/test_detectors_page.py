@@ -1,0 +1,35 @@
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from benfourier.detectors.catalogue import METHODS
+from benfourier.detectors.classifiers import COSTS, SOURCES, WIDTHS
+from benfourier.detectors.method import Method
+
+PAGE = (Path(__file__).parents[2] / "docs" / "detectors.md").read_text(encoding="utf-8")
+SECTIONS = dict(re.findall(r"^## ([\w -]+)\n(.*?)(?=^## |\Z)", PAGE, flags=re.MULTILINE | re.DOTALL))
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_the_detectors_page_names_every_option_with_its_default(name: str) -> None:
+    shared = {field.name for field in fields(Method)}
+    rows = dict(re.findall(r"^\| `(\w+)` \| `(.*?)` \|", SECTIONS[name], flags=re.MULTILINE))
+    wanted = {
+        field.name: repr(field.default).replace("'", '"') for field in fields(METHODS[name]) if field.name not in shared
+    }
+    assert rows == wanted
+
+
+def test_the_detectors_page_names_every_option_that_all_share() -> None:
+    rows = dict(re.findall(r"^\| `(\w+)` \| `(.*?)` \|", SECTIONS["What all share"], flags=re.MULTILINE))
+    assert rows == {field.name: repr(field.default).replace("'", '"') for field in fields(Method)}
+
+
+def test_the_detectors_page_tells_what_cross_validation_chooses_from() -> None:
+    told = SECTIONS["What all share"]
+    costs, widths = ([f"{value:g}" for value in values] for values in (COSTS, WIDTHS))
+    assert f"chooses among {', '.join(costs[:-1])} and {costs[-1]} |" in told
+    assert f"chooses among {', '.join(widths[:-1])} and {widths[-1]} times that" in told
+    assert f"at most {SOURCES} sources" in told

@@ -1,0 +1,328 @@
+"""Files of detectors and guards: what comes back, and what is refused, each with a message of its own."""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.numpy import save_file
+from torch import nn
+
+import benfourier as bf
+from benfourier.detectors import saving
+from benfourier.errors import StoreError, SubjectError
+from benfourier.guard import saving as guards
+from benfourier.store import artifact
+from tests.detectors.guarded import detector, guard
+from tests.detectors.toys import toys
+
+# writes half a file beside the wanted one and dies
+KILLED = """
+import os, sys
+from pathlib import Path
+from benfourier.store.artifact import put
+def half(beside):
+    Path(beside).write_bytes(b"half of it")
+    os._exit(9)
+put(sys.argv[1], half)
+"""
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    """The file of a guard."""
+    guard().save(tmp_path / "guard.bf")
+    return tmp_path / "guard.bf"
+
+
+def network() -> nn.Sequential:
+    """A copy of the network that was fitted."""
+    copy = deepcopy(toys().subject.module)
+    assert isinstance(copy, nn.Sequential)
+    return copy
+
+
+def refusal(read: Callable[[], object]) -> str:
+    """What is said when a file is not read."""
+    with pytest.raises(StoreError) as caught:
+        read()
+    return str(caught.value)
+
+
+def rewritten(path: Path, change: Callable[[dict[str, Any]], None], *, sealed: bool = True) -> None:
+    """Changes a file's manifest; sealed with digests that fit, or with the old ones."""
+    with safe_open(path, framework="numpy") as file:
+        manifest = json.loads(file.metadata()["manifest"])
+        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    change(manifest)
+    if not sealed:
+        save_file(arrays, path, metadata={"manifest": json.dumps(manifest)})
+        return
+    del manifest["digests"]
+    artifact.write(path, manifest.pop("kind"), manifest.pop("schema"), manifest, arrays)
+
+
+def set_to(value: object, *keys: str) -> Callable[[dict[str, Any]], None]:
+    """A change of one entry."""
+
+    def change(manifest: dict[str, Any]) -> None:
+        for key in keys[:-1]:
+            manifest = manifest[key]
+        manifest[keys[-1]] = value
+
+    return change
+
+
+def test_a_guard_comes_back_with_the_network_alone(kept: Path) -> None:
+    images = toys().tested.attacked["bim"][:12]
+    again = bf.load_guard(kept, network())
+    before, after = guard().check(images), again.check(images)
+    assert np.array_equal(after.score, before.score)
+    assert np.array_equal(after.label, before.label)
+    assert again.threshold == guard().threshold
+    assert again.detector.summary == detector().summary
+    assert again.detector.seen == detector().seen
+    assert np.array_equal(again.calibration.mean, guard().calibration.mean)
+    assert np.array_equal(again.calibration.deviation, guard().calibration.deviation)
+
+
+def test_a_guard_that_was_saved_takes_another_rate_without_a_refit(kept: Path) -> None:
+    again = bf.load_guard(kept, network()).rethresholded(0.3)
+    again.save(kept)
+    assert bf.load_guard(kept, network()).threshold == guard().rethresholded(0.3).threshold
+
+
+def test_how_images_look_comes_back_with_a_guard(tmp_path: Path) -> None:
+    look = {"bounds": (-1.0, 3.0), "mean": (0.25,), "std": (0.5,), "channels": 1, "resize": "stretch"}
+    subject = bf.Subject(network(), **look, size=(8, 8), classes=tuple("0123456789"))  # type: ignore[arg-type]
+    subject.plan((1, 8, 8))
+    made = bf.Guard(subject, replace(detector(), subject=subject), clean=toys().tested.clean)
+    made.save(tmp_path / "guard.bf")
+    again = bf.load_guard(tmp_path / "guard.bf", network()).subject
+    assert {name: getattr(again, name) for name in look} == look
+    assert again.height_width == (8, 8)
+    assert again.classes == list("0123456789")
+
+
+def test_a_network_of_unusual_size_is_known_again_by_the_shape_it_was_fitted_with(tmp_path: Path) -> None:
+    subject = bf.Subject(nn.Sequential(nn.Flatten(), nn.Linear(2 * 11 * 13, 4)))
+    subject.plan((2, 11, 13))
+    fitted = bf.fit("max-softmax", toys().subject, toys().fitted.for_attack("bim"), show_progress=False)
+    facts = {**fitted.summary, "shape": [2, 11, 13]}
+    del facts["weights"]
+    other = replace(fitted, subject=subject, summary=facts)
+    made = bf.Guard(subject, other, clean=torch.rand(19, 2, 11, 13))
+    made.save(tmp_path / "guard.bf")
+    assert bf.load_guard(tmp_path / "guard.bf", deepcopy(subject.module)).threshold == made.threshold
+
+
+def test_the_manifest_tells_what_is_needed_to_trust_a_guard(kept: Path) -> None:
+    told = artifact.glance(kept)
+    manifest = told.manifest
+    assert (manifest["kind"], manifest["schema"]) == ("benfourier-guard", 1)
+    assert {"benfourier", "torch", "numpy", "scikit-learn", "safetensors", "python"} == manifest["versions"].keys()
+    assert manifest["options"]["C"] == 10.0
+    assert len(manifest["subject"]["weights"]) == 64
+    assert manifest["subject"]["layers"] == toys().subject.layers(pass_through=True)
+    assert manifest["subject"]["bounds"] == [0.0, 1.0]
+    assert manifest["threshold"]["images"] == 40
+    assert told.arrays["calibration/scores"] == ("F64", (40,))
+    assert told.arrays["calibration/mean"] == told.arrays["calibration/deviation"]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.999])
+def test_a_file_that_is_cut_short_is_refused(kept: Path, share: float) -> None:
+    content = kept.read_bytes()
+    kept.write_bytes(content[: int(share * len(content))])
+    assert f"{kept}: it is cut short" in refusal(lambda: bf.load_guard(kept, network()))
+
+
+def test_a_file_that_is_cut_short_is_told_how_much_is_missing(kept: Path) -> None:
+    size = kept.stat().st_size
+    os.truncate(kept, size - 100)
+    assert f"it has {size - 100:,} bytes, and should have {size:,}" in refusal(lambda: bf.load_guard(kept, network()))
+
+
+@pytest.mark.parametrize("name", ["classifier/vectors", "calibration/scores", "seen"])
+def test_a_flipped_byte_in_the_arrays_is_noticed(kept: Path, name: str) -> None:
+    content = bytearray(kept.read_bytes())
+    length = int.from_bytes(content[:8], "little")
+    begin = json.loads(content[8 : 8 + length])[name]["data_offsets"][0]
+    content[8 + length + begin + 3] ^= 16
+    kept.write_bytes(content)
+    assert "its arrays are damaged" in refusal(lambda: bf.load_guard(kept, network()))
+
+
+@pytest.mark.parametrize("change", [set_to(99.0, "threshold", "value"), set_to("x", "note")])
+def test_an_edited_manifest_is_noticed(kept: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    rewritten(kept, change, sealed=False)
+    assert "its manifest is not what was written" in refusal(lambda: bf.load_guard(kept, network()))
+
+
+def test_a_file_without_digests_is_refused(kept: Path) -> None:
+    rewritten(kept, lambda manifest: manifest.pop("digests"), sealed=False)
+    assert "its manifest is not what was written" in refusal(lambda: bf.load_guard(kept, network()))
+
+
+def test_a_newer_schema_asks_for_an_upgrade(kept: Path) -> None:
+    rewritten(kept, set_to(2, "schema"))
+    told = refusal(lambda: bf.load_guard(kept, network()))
+    assert "its schema is 2; this version reads 1; it was written by a newer version; upgrade benfourier" in told
+
+
+@pytest.mark.parametrize("schema", [0, None, "one"])
+def test_an_older_schema_is_refused(kept: Path, schema: object) -> None:
+    rewritten(kept, set_to(schema, "schema"))
+    assert "it was written by a version that is too old" in refusal(lambda: bf.load_guard(kept, network()))
+
+
+def test_a_file_of_another_kind_is_refused(kept: Path, tmp_path: Path) -> None:
+    detector().save(tmp_path / "mbf.bf")
+    assert "it holds benfourier-guard, not benfourier-detector" in refusal(lambda: bf.load(kept, toys().subject))
+    told = refusal(lambda: bf.load_guard(tmp_path / "mbf.bf", network()))
+    assert "it holds benfourier-detector, not benfourier-guard" in told
+
+
+def test_other_weights_are_refused(kept: Path) -> None:
+    other = network()
+    with torch.no_grad():
+        next(other.parameters())[0, 0, 0, 0] += 1e-6
+    assert "the weights of this one have the digest" in refusal(lambda: bf.load_guard(kept, other))
+
+
+def test_other_layers_are_refused_by_name(kept: Path) -> None:
+    more, fewer = nn.Sequential(*network(), nn.Tanh()), network()
+    fewer[6] = nn.Identity()
+    assert "this one also has 9;" in refusal(lambda: bf.load_guard(kept, more))
+    del fewer[7]
+    assert "this one lacks 8;" in refusal(lambda: bf.load_guard(kept, fewer))
+
+
+def test_a_network_that_takes_other_images_is_refused(kept: Path) -> None:
+    other = nn.Sequential(nn.Flatten(), nn.Linear(300, 10))
+    assert "does not take images of shape (1, 8, 8)" in refusal(lambda: bf.load_guard(kept, other))
+
+
+@pytest.mark.parametrize("change", [{"bounds": (0.0, 2.0)}, {"mean": (0.5,)}, {"std": (2.0,)}])
+def test_other_bounds_mean_and_std_are_refused(tmp_path: Path, change: dict[str, Any]) -> None:
+    detector().save(tmp_path / "mbf.bf")
+    other = replace(toys().subject, **change)
+    (name,) = change
+    assert f"the {name} of this one is" in refusal(lambda: bf.load(tmp_path / "mbf.bf", other))
+
+
+def test_an_unknown_method_is_refused_by_name(kept: Path) -> None:
+    rewritten(kept, set_to("mbf-9000", "method"))
+    told = refusal(lambda: bf.load_guard(kept, network()))
+    assert "it holds the method 'mbf-9000', which this version does not know" in told
+
+
+def test_options_that_this_version_does_not_know_are_refused(kept: Path) -> None:
+    rewritten(kept, set_to(3, "options", "octaves"))
+    assert "mbf has other options in this version" in refusal(lambda: bf.load_guard(kept, network()))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        set_to({}, "classifier"),
+        set_to("forest", "final"),
+        set_to({"slope": 1.0}, "sigmoid"),
+        set_to(None, "summary"),
+        set_to([], "subject"),
+        set_to({"value": 1.0}, "threshold"),
+    ],
+)
+def test_a_manifest_that_does_not_fit_its_arrays_is_refused(
+    kept: Path, change: Callable[[dict[str, Any]], None]
+) -> None:
+    rewritten(kept, change)
+    assert str(kept) in refusal(lambda: bf.load_guard(kept, network()))
+
+
+def test_a_threshold_that_does_not_follow_from_its_scores_is_refused(kept: Path) -> None:
+    rewritten(kept, set_to(99.0, "threshold", "value"))
+    assert "its threshold is 99, but its calibration scores give" in refusal(lambda: bf.load_guard(kept, network()))
+
+
+def test_weights_that_changed_since_the_fit_are_not_saved_as_those_fitted(tmp_path: Path) -> None:
+    subject = replace(toys().subject, module=network())
+    with torch.no_grad():
+        next(subject.module.parameters())[0] += 1
+    with pytest.raises(SubjectError, match="weights have changed since the detector was fitted"):
+        replace(detector(), subject=subject).save(tmp_path / "mbf.bf")
+    assert list(tmp_path.iterdir()) == []
+
+
+@contextmanager
+def files_no_longer_than(size: int) -> Iterator[None]:
+    """Lets the system refuse to write more, as a full disk does."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_a_full_disk_leaves_the_old_file_and_nothing_else(kept: Path) -> None:
+    content = kept.read_bytes()
+    with files_no_longer_than(2000):
+        told = refusal(lambda: guard().rethresholded(0.2).save(kept))
+    assert f"{kept}: it cannot be written" in told
+    assert "check the folder, its permissions and space" in told
+    assert kept.read_bytes() == content
+    assert [path.name for path in kept.parent.iterdir()] == ["guard.bf"]
+
+
+def test_a_folder_that_cannot_be_written_is_refused(kept: Path) -> None:
+    for path in (kept / "guard.bf", kept.parent / "none" / "guard.bf", kept.parent / ("x" * 300)):
+        assert "it cannot be written" in refusal(lambda path=path: guard().save(path))  # type: ignore[misc]
+
+
+def test_a_process_that_dies_while_writing_leaves_the_old_file(kept: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", KILLED, str(kept)], check=False)  # noqa: S603
+    assert done.returncode == 9
+    assert len(list(kept.parent.iterdir())) == 2
+    assert bf.load_guard(kept, network()).threshold == guard().threshold
+
+
+def test_what_json_cannot_hold_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    for value in (float("nan"), {1, 2}):
+        odd = replace(detector(), summary={**detector().summary, "odd": value})
+        assert "its manifest cannot be written as JSON" in refusal(lambda odd=odd: odd.save(tmp_path / "a"))  # type: ignore[misc]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_arrays_come_back_with_their_shapes_and_keys_as_texts(tmp_path: Path) -> None:
+    arrays = {"scalar": np.array(3.0), "none": np.zeros((0, 4), np.float32), "turned": np.arange(6).reshape(2, 3).T}
+    artifact.write(tmp_path / "a", "kind", 1, {"numbers": {2: "b", 10: "j"}}, arrays)
+    manifest, found = artifact.read(tmp_path / "a", "kind", 1)
+    assert manifest["numbers"] == {"2": "b", "10": "j"}
+    assert {name: (a.shape, a.dtype) for name, a in found.items()} == {n: (a.shape, a.dtype) for n, a in arrays.items()}
+    assert np.array_equal(found["turned"], arrays["turned"])
+
+
+@pytest.mark.parametrize("room", ["data", "store", "detectors", "guard"])
+def test_rooms_that_write_files_know_no_pickle(room: str) -> None:
+    words = ("import pickle", "torch.load(", "torch.save(", "allow_pickle=True", "joblib", "cloudpickle")
+    sources = {path: path.read_text(encoding="utf-8") for path in Path(bf.__file__).parent.glob(f"{room}/*.py")}
+    assert [path.name for path, source in sources.items() if any(word in source for word in words)] == []
+    assert len(sources) > 3
+
+
+def test_schemas_are_those_that_the_page_tells() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "guard.md").read_text(encoding="utf-8")
+    for kind, schema in ((saving.KIND, saving.SCHEMA), (guards.KIND, guards.SCHEMA)):
+        assert f"| `{kind}` | {schema} |" in page
