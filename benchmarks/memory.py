@@ -62,15 +62,15 @@ def peak_of(job: str, bench: Bench) -> int:
         if os.access(CLEAR, os.W_OK):
             for warm_up in jobs.values():
                 warm_up()
-            _forget_peak()
+            forget_peak()
         else:  # the peak cannot start anew: kernels are compiled on one image, which stays below it
             bf.features(subject, images[:1], show_progress=False)
         for _ in range(3):
             jobs[job]()
-    return _peak()
+    return peak()
 
 
-def _forget_peak() -> None:
+def forget_peak() -> None:
     """Hands freed memory back and starts the peak anew."""
     gc.collect()
     with suppress(OSError, AttributeError):  # glibc only
@@ -78,7 +78,7 @@ def _forget_peak() -> None:
     CLEAR.write_text("5", encoding="ascii")
 
 
-def _peak() -> int:
+def peak() -> int:
     lines = STATUS.read_text(encoding="ascii").splitlines() if STATUS.exists() else []
     for line in lines:
         if line.startswith("VmHWM"):

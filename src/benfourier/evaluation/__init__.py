@@ -1,0 +1,1 @@
+"""How well detectors do: metrics with intervals, protocols, plans and their runner."""
