@@ -60,3 +60,8 @@ def test_dir_lists_the_public_names_and_the_version() -> None:
 def test_names_that_are_not_there_are_attribute_errors() -> None:
     with pytest.raises(AttributeError, match="module 'benfourier' has no attribute 'Subjekt'"):
         _ = bf.Subjekt
+
+
+def test_the_catalogue_lists_detectors_and_attacks_in_order() -> None:
+    assert bf.catalogue() == sorted(bf.catalogue())
+    assert {"mbf", "max-softmax", "bim", "cw-l2"} < set(bf.catalogue())
