@@ -1,7 +1,12 @@
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+# Tests are many small steps: a second thread gains nothing, and beside other work its waiting costs minutes. What is
+# tested on several threads asks for them.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def drop_stale_kernels() -> None:
