@@ -28,7 +28,7 @@ check: $(VENV)/check.stamp
 	$(BIN)/lint-imports
 
 # The table is refreshed even when a limit is broken, so that README.md always shows the last results.
-bench: $(VENV)/package.stamp
+bench: $(VENV)/bench.stamp
 	status=0; $(BIN)/python -m benchmarks || status=$$?; $(BIN)/python -m benchmarks.table && exit $$status
 
 clean:
@@ -41,10 +41,6 @@ $(VENV)/torch.stamp: constraints.txt
 	$(INSTALL) torch
 	@touch $@
 
-$(VENV)/package.stamp: $(VENV)/torch.stamp pyproject.toml
-	$(INSTALL) -e .
-	@touch $@
-
-$(VENV)/quickstart.stamp $(VENV)/test.stamp $(VENV)/check.stamp: $(VENV)/%.stamp: $(VENV)/torch.stamp pyproject.toml
+$(VENV)/quickstart.stamp $(VENV)/test.stamp $(VENV)/check.stamp $(VENV)/bench.stamp: $(VENV)/%.stamp: $(VENV)/torch.stamp pyproject.toml
 	$(INSTALL) -e '.[$*]'
 	@touch $@

@@ -1,6 +1,6 @@
 """LID's network, trained on part of the embedded MNIST and kept in the cache, and the images it has not seen."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -29,6 +29,11 @@ class Held:
     ids: tuple[str, ...]
     learned: Tensor
     learned_labels: Tensor
+
+    def first(self, count: int) -> "Held":
+        """Returns the same with fewer held-out images."""
+        assert count <= len(self.images)
+        return replace(self, images=self.images[:count], labels=self.labels[:count], ids=self.ids[:count])
 
 
 def held_out_mnist(epochs: int, share: float) -> Held:

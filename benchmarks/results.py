@@ -3,7 +3,7 @@
 import json
 import platform
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -72,6 +72,19 @@ def load(path: Path) -> tuple[Environment, list[Case]]:
     """Returns results that were saved."""
     content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return Environment(**content["environment"]), [Case(**case) for case in content["cases"]]
+
+
+def merged(path: Path, environment: Environment, cases: Sequence[Case]) -> list[Case]:
+    """Returns the cases of a file, if there is one, with the given ones in their places or behind them."""
+    if not path.exists():
+        return list(cases)
+    there, kept = load(path)
+    if replace(there, date=environment.date) != environment:
+        raise ValueError(
+            f"{path} was measured elsewhere, {there}, not {environment}; measure all cases, without --only"
+        )
+    fresh = {case.name: case for case in cases}
+    return [fresh.pop(case.name, case) for case in kept] + list(fresh.values())
 
 
 def _cpu() -> str:

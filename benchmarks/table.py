@@ -75,9 +75,27 @@ def _sentence(case: Case) -> str:
             f"fused kernel beside the definition in torch, {subject.replace('x', ' × ')} responses: "
             f"{f['naive_ms']:.3g} → {f['fused_ms']:.3g} ms"
         )
+    if room == "attacks":
+        return _attack(subject, case)
     return (
         f"memory that features of {subject} take beyond the forward pass, in the layout of images where that takes "
         f"less, counted in largest responses of {f['largest_response_mb']:.3g} MB"
+    )
+
+
+def _attack(name: str, case: Case) -> str:
+    """An attack beside Foolbox 3: its time and what that is made of, or its strength."""
+    f = case.figures
+    if case.limited == "distance":
+        return (
+            f"median distance of {name.removesuffix('-distance')} beside Foolbox 3: {f['foolbox_l2']:.4g} → "
+            f"{f['ours_l2']:.4g}, with successes {f['foolbox_success']:.0%} → {f['ours_success']:.0%}"
+        )
+    parts = list(f)[list(f).index("speed_up") + 1 :]
+    told = ", ".join(f"{part.replace('_', ' ')} {f[part]:.2f}" for part in parts)
+    return (
+        f"{name} beside Foolbox 3, {f['images']:.0f} images: {f['foolbox_seconds']:.3g} → {f['ours_seconds']:.3g} s; "
+        f"the factor's parts: {told}"
     )
 
 
@@ -85,7 +103,11 @@ def _amount(case: Case, value: float) -> str:
     """The limited figure as text: a share, a factor or a number."""
     if case.limited == "added":
         return f"{value:+.0%}"
-    return f"{value:.0f}×" if case.limited == "speed_up" else f"{value:.2f}"
+    if case.limited == "distance":
+        return f"{value - 1:+.1%}"
+    if case.limited == "speed_up":
+        return f"{value:.0f}×" if value >= 10 else f"{value:.2g}×"
+    return f"{value:.2f}"
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from torch import Tensor
 from benfourier import progress
 from benfourier.attacks.catalogue import Attack, recipe
 from benfourier.attacks.hunt import Hunt, margins
-from benfourier.attacks.probe import fitting_batch, keep_memory, probe
+from benfourier.attacks.probe import fitting_batch, probe
 from benfourier.attacks.result import AttackResult
 from benfourier.data.draws import generator
 from benfourier.errors import InputError, ResponseError, check_whole
@@ -57,7 +57,6 @@ def attack(
     right = checked_labels(labels, len(images))
     size = None if batch is None else check_whole("batch", batch)
     parts = []
-    keep_memory()
     with (
         torch.inference_mode(False),
         undisturbed(subject.module),
@@ -71,7 +70,7 @@ def attack(
             generators = [generator(seed, identity) for identity in names[part]]
             clean = images[part].to(subject.device, subject.dtype)
             truth = right[part].to(subject.device)
-            hunt = Hunt(subject, clean, truth, generators, chosen.attack.confidence, cost.layout)
+            hunt = Hunt(subject, clean, truth, generators, chosen.attack.confidence, quick=cost.quick)
             parts.append(_attacked(chosen.attack, hunt, images[part], names[part], eight_bit=eight_bit))
             advance(len(clean))
     found, success, already, calls = (torch.cat(column) for column in zip(*parts, strict=True))

@@ -70,7 +70,7 @@ class Descent:
         self.anchor = self.space.leave(self.origin)[0]
         self.change, self.mean, self.square, self.away = (torch.zeros_like(self.origin) for _ in range(4))
         self.before = torch.full_like(constants, torch.inf)  # loss at the last check
-        self.lead = self.forecast = torch.full_like(constants, torch.nan)  # of the best other class, now and next time
+        self.leads = constants.new_full((3, len(constants)), torch.nan)  # of the best other class, the last ones first
 
     def step(self) -> Tensor:
         """Offers the images as they are, then moves them; True where they are successes."""
@@ -89,18 +89,11 @@ class Descent:
         return won
 
     def _look(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits, and the hinge's gradient: 0 without a backward pass where another class is expected to lead and does.
-
-        What is expected goes on as from the time before last to the last.
-        """
-        hunt, rows = self.hunt, self.rows
-        wanted = ~(self.forecast > hunt.confidence)
-        logits, slope = hunt.slope(images, rows, self._hinge, wanted)
-        lead = margins(logits, hunt.labels[rows])
-        missed = ~wanted & (lead <= hunt.confidence)
-        if missed.any():
-            slope[missed] = hunt.slope(images[missed], rows[missed], self._hinge)[1]
-        self.lead, self.forecast = lead, 2 * lead - self.lead
+        """Logits, and the hinge's gradient: 0 without a backward pass where another class leads, as was forecast."""
+        hunt, (now, before, earlier) = self.hunt, self.leads
+        wanted = ~(3 * now - 3 * before + earlier > hunt.confidence)  # the parabola through the last three
+        logits, slope = hunt.slope(images, self.rows, self._hinge, wanted, lambda z, y: self._hinge(z, y) == 0)
+        self.leads = torch.stack([margins(logits, hunt.labels[self.rows]), now, before])
         return logits, slope
 
     def _hinge(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -110,10 +103,11 @@ class Descent:
     def leave_idle(self) -> None:
         """Lets the images go that have made no progress since the last call."""
         far = (self.away / self.hunt.span).square().flatten(1).sum(1)
-        loss = far + self.constants * (self.hunt.confidence - self.lead).clamp(min=0)
-        left, self.before = loss <= PROGRESS * self.before, loss
-        for name in ("rows", "constants", "origin", "anchor", "change", "mean", "square", "before", "lead", "forecast"):
+        loss = far + self.constants * (self.hunt.confidence - self.leads[0]).clamp(min=0)
+        left, self.before, self.leads = loss <= PROGRESS * self.before, loss, self.leads.T
+        for name in ("rows", "constants", "origin", "anchor", "change", "mean", "square", "before", "leads"):
             setattr(self, name, getattr(self, name)[left])
+        self.leads = self.leads.T
 
 
 class Tanh:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from benfourier.attacks.layout import AS_GIVEN, Layout
+from benfourier.attacks.quick import AS_GIVEN, Quick
 from benfourier.errors import SubjectError
 from benfourier.subjects.hearing import logits_of
 from benfourier.subjects.subject import Subject
@@ -23,7 +23,7 @@ class Hunt:
         labels: (N,), on the same device.
         generators: one per image.
         confidence: by how much another logit must lead the label's.
-        layout: in which the module is quickest.
+        quick: how the module is quickest.
     """
 
     def __init__(
@@ -33,12 +33,12 @@ class Hunt:
         labels: Tensor,
         generators: Sequence[torch.Generator],
         confidence: float = 0.0,
-        layout: Layout = AS_GIVEN,
+        quick: Quick = AS_GIVEN,
     ) -> None:
         assert clean.ndim == 4
         assert labels.shape == (len(clean),) == (len(generators),)
         self.subject, self.labels, self.generators = subject, labels, generators
-        self.clean, self.layout = clean.clone(memory_format=layout.images), layout
+        self.clean, self.quick = clean.clone(memory_format=quick.layout), quick
         self.confidence = confidence
         self.low, self.high = subject.bounds
         self.span = self.high - self.low
@@ -68,9 +68,16 @@ class Hunt:
         assert images.shape == (len(rows), *self.clean.shape[1:])
         self.calls[rows] += 1
         with torch.no_grad():
-            return self.forward(images, self.layout.images)
+            return self.forward(images, self.quick.layout)
 
-    def slope(self, images: Tensor, rows: Tensor, value: Value, wanted: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def slope(
+        self,
+        images: Tensor,
+        rows: Tensor,
+        value: Value,
+        wanted: Tensor | None = None,
+        sure: Value | None = None,
+    ) -> tuple[Tensor, Tensor]:
         """Returns the logits, and the gradient of a value of them with respect to the images.
 
         Args:
@@ -78,13 +85,17 @@ class Hunt:
             rows: of the hunt.
             value: one number per image.
             wanted: (rows,), False where the gradient may be 0, which saves the backward pass; by default True.
+            sure: asked about the others; where it says False, their gradient is taken after all.
         """
         if wanted is None or wanted.all():
             logits, (gradient,) = self.slopes(images, rows, [value])
             return logits, gradient
-        logits, gradient = self.logits(images[~wanted], rows[~wanted]), torch.zeros_like(images)
+        others, gradient = ~wanted, torch.zeros_like(images)
+        logits = self.logits(images[others], rows[others])
         known = logits.new_empty(len(rows), logits.shape[1])
-        known[~wanted] = logits
+        known[others] = logits
+        if sure is not None:
+            wanted = wanted.index_put((others,), ~sure(logits, self.labels[rows[others]]))
         if wanted.any():
             known[wanted], gradient[wanted] = self.slope(images[wanted], rows[wanted], value)
         return known, gradient
@@ -93,9 +104,9 @@ class Hunt:
         """Returns the logits, and one gradient (rows, C, H, W) per value, all from one forward pass."""
         assert images.shape == (len(rows), *self.clean.shape[1:])
         self.calls[rows] += 1 + len(values)
-        with torch.enable_grad(), self.layout.kept():
+        with torch.enable_grad(), self.quick.gradients():
             leaf = images.detach().requires_grad_()
-            logits = self.forward(leaf, self.layout.images)
+            logits = self.forward(leaf, self.quick.layout)
             if not logits.requires_grad:
                 raise SubjectError(
                     "the module's logits have no gradient; attacks need a module that works in floating tensors "

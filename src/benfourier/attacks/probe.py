@@ -5,13 +5,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from benfourier.attacks.layout import AS_GIVEN, Layout, best_layout
+from benfourier.attacks.quick import AS_GIVEN, Quick, quickest
 from benfourier.subjects.hearing import logits_of
 from benfourier.subjects.subject import Subject
 
 MEMORY = 512 * 2**20  # bytes that a batch may take
 MOST, MOST_ON_CPU = 256, 32  # images at once: more gain no time, and on the CPU they lose some
-HINT = 2**25 - 2**16  # bytes; glibc heeds blocks of up to 32 MiB
 
 
 @dataclass(frozen=True)
@@ -21,13 +20,13 @@ class Cost:
     Attributes:
         bytes: that autograd keeps for it.
         classes: width of its logits.
-        layout: in which the module is quickest.
+        quick: how the module is quickest.
         most: images at once.
     """
 
     bytes: int
     classes: int
-    layout: Layout = AS_GIVEN
+    quick: Quick = AS_GIVEN
     most: int = MOST
 
 
@@ -46,18 +45,9 @@ def probe(subject: Subject, image: Tensor) -> Cost:
         logits = logits_of(subject.module(subject.normalise(leaf).clone()), 1)
     held = sum(kept.values()) + leaf.numel() * leaf.element_size()
     most = MOST_ON_CPU if leaf.device.type == "cpu" else MOST
-    return Cost(held, logits.shape[1], best_layout(subject, leaf.detach(), logits.detach()), most)
+    return Cost(held, logits.shape[1], quickest(subject, leaf.detach(), logits.detach()), most)
 
 
 def fitting_batch(cost: Cost) -> int:
     """Returns how many images fit the memory, if each takes twice what is kept for it."""
     return max(1, min(cost.most, MEMORY // (2 * cost.bytes)))
-
-
-def keep_memory() -> None:
-    """Lets the process keep the memory that one step frees for the next, up to 64 MiB.
-
-    By default glibc hands it back and fetches the same pages anew in every step, which takes up to a quarter of the
-    time. The largest block ever freed tells it how much a program works with; no page of this one is touched.
-    """
-    torch.empty(HINT, dtype=torch.uint8)
