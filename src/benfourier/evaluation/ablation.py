@@ -18,9 +18,10 @@ from benfourier.detectors.mbf import MBF
 from benfourier.detectors.method import Lessons
 from benfourier.detectors.rows import Rows
 from benfourier.errors import check_whole
-from benfourier.evaluation.intervals import Estimate, estimate
+from benfourier.evaluation.intervals import estimate
 from benfourier.evaluation.metrics import Metric, Weights, auroc
 from benfourier.evaluation.sample import Floats, Sample
+from benfourier.store.records import Estimate
 from benfourier.subjects.hearing import SOFTMAX
 from benfourier.subjects.subject import Subject
 

@@ -1,29 +1,17 @@
 """Metrics with intervals: the bootstrap draws source images, so that twins stay together."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from benfourier.errors import InputError, check_whole
 from benfourier.evaluation.metrics import Metric
 from benfourier.evaluation.sample import Floats, Sample
+from benfourier.store.records import Estimate
 
 DRAWS = 1000
 LEVEL = 0.95
 CELLS = 2**23  # weights at once
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A value and the interval that holds the truth with a probability of 95 %."""
-
-    value: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.value:.4f} ({self.low:.4f} to {self.high:.4f})"
 
 
 def estimate(metric: Metric, sample: Sample, *, seed: int = 0, draws: int = DRAWS) -> Estimate:
