@@ -3,13 +3,14 @@
 import argparse
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import attacks, features, kernel, memory
+from benchmarks import attacks, detectors, features, kernel, memory, scale
 from benchmarks.networks import ALEXNET, RESNET20, VGG16
 from benchmarks.results import RESULTS, Case, Environment, merged, save
 
@@ -57,6 +58,12 @@ def _cases(rounds: int) -> dict[str, Callable[[], Case]]:
         "attacks/cw-l2-distance": lambda: attacks.distance("cw-l2", 1.01, THREADS),
         "attacks/deepfool": lambda: attacks.speed("deepfool", 1.0, THREADS),
         "attacks/deepfool-distance": lambda: attacks.distance("deepfool", 1.01, THREADS),
+        **{
+            f"detectors/{name}": partial(detectors.measure, name, limit, rounds)
+            for name, limit in (("mahalanobis", 0.5), ("lid", 1.0), ("kd-bu", 1.0), ("c1c2", 1.0), ("defense-gan", 1.0))
+        },
+        "svm/fit": scale.measure_fit,
+        "svm/score": lambda: scale.measure_score(THREADS),
     }
 
 

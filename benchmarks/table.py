@@ -77,6 +77,21 @@ def _sentence(case: Case) -> str:
         )
     if room == "attacks":
         return _attack(subject, case)
+    if room == "detectors":
+        return (
+            f"time that {subject} adds to the forward pass of lid-mnist, {f['plain_ms_per_image']:.3g} ms per image, "
+            f"counted in what mbf adds: {f['mbf_added_ms']:.3g} → {f['added_ms']:.3g} ms per image"
+        )
+    if case.name == "svm/fit":
+        return (
+            f"fit of mbf's SVM to {f['rows']:.0f} × {f['features']:.0f} features of GGD samples: "
+            f"{f['fit_seconds']:.3g} s, {f['support_vectors']:.0f} support vectors; AUROC on other sources"
+        )
+    if room == "svm":
+        return (
+            f"memory that scoring {subject.removeprefix('score ').replace('x', ' rows by ')} support vectors takes, "
+            f"{f['extra_mb']:.0f} MB and {f['seconds']:.3g} s, counted in blocks of kernel values"
+        )
     return (
         f"memory that features of {subject} take beyond the forward pass, in the layout of images where that takes "
         f"less, counted in largest responses of {f['largest_response_mb']:.3g} MB"
@@ -105,7 +120,7 @@ def _amount(case: Case, value: float) -> str:
         return f"{value:+.0%}"
     if case.limited == "distance":
         return f"{value - 1:+.1%}"
-    if case.limited == "speed_up":
+    if case.limited in ("speed_up", "beside_mbf"):
         return f"{value:.0f}×" if value >= 10 else f"{value:.2g}×"
     return f"{value:.2f}"
 
