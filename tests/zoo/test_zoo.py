@@ -14,6 +14,7 @@ PARAMETERS = {
     "lid-mnist": 1_219_146,
     "lid-cifar10": 2_919_082,
     "lid-svhn": 6_530_250,
+    "small-mnist": 61_098,
     "alexnet": 61_100_840,
     "vgg16": 138_357_544,
     "vgg19": 143_667_240,
@@ -47,7 +48,7 @@ def test_every_network_turns_its_images_into_logits(entry: Entry) -> None:
     assert bare(entry.name)(images).shape == (2, entry.classes)
 
 
-@pytest.mark.parametrize("name", ["lid-mnist", "lid-cifar10", "lid-svhn", "cifar-resnet20"])
+@pytest.mark.parametrize("name", ["lid-mnist", "lid-cifar10", "lid-svhn", "small-mnist", "cifar-resnet20"])
 def test_small_networks_give_finite_logits(name: str) -> None:
     entry = ZOO[name]
     images = torch.rand(2, entry.channels, entry.size, entry.size, generator=torch.Generator().manual_seed(1))
@@ -55,6 +56,21 @@ def test_small_networks_give_finite_logits(name: str) -> None:
         logits = network(name).eval()(images)
     assert logits.shape == (2, 10)
     assert logits.isfinite().all()
+
+
+def test_the_small_network_takes_about_two_million_multiply_adds() -> None:
+    taken = 0
+
+    def count(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        nonlocal taken
+        taken += output[0].numel() * layer.weight[0].numel()  # type: ignore[index]
+
+    net = bare("small-mnist")
+    for layer in net.children():
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            layer.register_forward_hook(count)
+    net(torch.empty(1, 1, 28, 28, device="meta"))
+    assert 1.8e6 < taken < 2.2e6
 
 
 @pytest.mark.parametrize(("name", "count"), PARAMETERS.items())

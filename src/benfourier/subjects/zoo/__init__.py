@@ -1,4 +1,4 @@
-"""Networks as plain modules with random weights, by id: the paper's, and EfficientNet-Lite0."""
+"""Networks as plain modules with random weights, by id: the paper's, EfficientNet-Lite0, and a small one."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,6 +12,7 @@ from benfourier.subjects.zoo.alexnet import alexnet
 from benfourier.subjects.zoo.efficientnet import efficientnet_lite0, efficientnet_lite0_weights
 from benfourier.subjects.zoo.lid import lid_cifar10, lid_mnist, lid_svhn
 from benfourier.subjects.zoo.resnet import cifar_resnet20, cifar_resnet56
+from benfourier.subjects.zoo.small import small_mnist
 from benfourier.subjects.zoo.vgg import cifar_vgg19, vgg16, vgg19
 
 __all__ = ["ZOO", "Entry", "network"]
@@ -51,6 +52,7 @@ ENTRIES = (
     Entry("lid-mnist", lid_mnist, 1, 28, 10, LID, flips=False),
     Entry("lid-cifar10", lid_cifar10, 3, 32, 10, LID),
     Entry("lid-svhn", lid_svhn, 3, 32, 10, LID, flips=False),
+    Entry("small-mnist", small_mnist, 1, 28, 10, LID, flips=False),
     Entry("alexnet", alexnet, 3, 224, 1000, IMAGENET),
     Entry("vgg16", vgg16, 3, 224, 1000, IMAGENET),
     Entry("vgg19", vgg19, 3, 224, 1000, IMAGENET),
