@@ -1,8 +1,10 @@
 """`fit`, `detect` and `info`, on small digits."""
 
 import json
+import sys
 from dataclasses import replace
 from functools import cache
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 import numpy as np
@@ -79,7 +81,8 @@ def test_honest_images_get_their_label_and_code_0(capsys: Capture, here: Path) -
     verdicts = named().check(bf.images(honest, named().subject))
     first = verdicts[0]
     assert told.out.splitlines()[0] == (
-        f"{honest[0]}: {first.label} ({NAMES[first.label]}), score {first.score:.6g}, threshold {first.threshold:.6g}"
+        f"{honest[0]}: accepted, label {first.label} ({NAMES[first.label]}), score {first.score:.6g}, "
+        f"threshold {first.threshold:.6g}"
     )
     assert len(told.out.splitlines()) == len(honest)
     assert told.err == ""
@@ -89,7 +92,8 @@ def test_adversarial_images_are_called_so_and_give_code_1(capsys: Capture, here:
     _, bad = sorted_out(here / "all")
     told = detect(capsys, here, bad[0])
     assert told.code == 1
-    assert told.out.startswith(f"{bad[0]}: adversarial, score ")
+    label = named().check(bf.images(bad[:1], named().subject))[0].label
+    assert told.out.startswith(f"{bad[0]}: adversarial, label {label} ({NAMES[label]}), score ")
 
 
 def test_a_folder_is_looked_through_in_order_of_name(capsys: Capture, here: Path) -> None:
@@ -106,6 +110,33 @@ def test_a_folder_is_looked_through_in_order_of_name(capsys: Capture, here: Path
     assert [found["name"] for found in told.json["images"]] == wanted.names
     # another batch size changes the last bits of the network; scores are of the order of 1
     assert [found["score"] for found in told.json["images"]] == pytest.approx(wanted.score.tolist(), abs=1e-3)
+
+
+def test_a_pattern_stands_for_the_files_of_its_name(capsys: Capture, here: Path) -> None:
+    honest, bad = sorted_out(here / "all")
+    told = detect(capsys, here, here / "*" / "*.png", here / "*.jpg", "--json")
+    assert [Path(found["file"]) for found in told.json["images"]] == sorted([*honest, *bad])
+    assert [entry["file"] for entry in told.json["unreadable"]] == [str(here / "*.jpg")]
+
+
+@pytest.mark.parametrize("between", ["\n", "\0"])
+def test_names_come_on_standard_input(
+    capsys: Capture, here: Path, monkeypatch: pytest.MonkeyPatch, between: str
+) -> None:
+    honest, _ = sorted_out(here / "all")
+    text = between.join([*map(str, honest[:2]), str(here / "none.png"), ""])
+    monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(text.encode())))
+    told = detect(capsys, here, "-", "--json")
+    assert [Path(found["file"]) for found in told.json["images"]] == honest[:2]
+    assert [entry["file"] for entry in told.json["unreadable"]] == [str(here / "none.png")]
+
+
+def test_an_image_comes_on_standard_input(capsys: Capture, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest, _ = sorted_out(here / "all")
+    monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(honest[0].read_bytes())))
+    told = detect(capsys, here, "-")
+    assert told.out == detect(capsys, here, honest[0]).out.replace(str(honest[0]), "standard input")
+    assert told.code == 0
 
 
 def test_files_that_cannot_be_read_are_listed_at_the_end_with_code_6(capsys: Capture, here: Path) -> None:

@@ -1,6 +1,6 @@
 """`benfourier detect`: verdicts on image files."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,6 +8,7 @@ import typer
 
 from benfourier.cli import options
 from benfourier.cli.codes import ADVERSARIAL, INCOMPLETE
+from benfourier.cli.finding import found
 from benfourier.cli.printing import print_json
 from benfourier.errors import ImageError, SubjectError
 
@@ -21,7 +22,14 @@ if TYPE_CHECKING:
 
 def detect(
     guard: Annotated[Path, typer.Argument(help="What `benfourier fit` wrote.", show_default=False)],
-    images: Annotated[list[Path], typer.Argument(help="Image files, and folders of them.", show_default=False)],
+    images: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Image files, folders of them, patterns such as `photos/**/*.png`, or `-` for names (or one image) on "
+            "standard input.",
+            show_default=False,
+        ),
+    ],
     model: options.Model,
     weights: options.Weights = None,
     digest: options.Digest = None,
@@ -44,16 +52,16 @@ def detect(
     if rate is not None:
         keeper = keeper.rethresholded(rate)
     refusals: list[Refusal] = []
-    found: list[dict[str, Any]] = []
+    told: list[dict[str, Any]] = []
     adversarial = False
-    for file, verdict in _verdicts(keeper, _files(images, refusals), refusals, batch):
+    for file, verdict in _verdicts(keeper, found(images, refusals), refusals, batch):
         adversarial |= not verdict.accepted
         if json:
-            found.append(_record(file, verdict))
+            told.append(_record(file, verdict))
         else:
             typer.echo(_line(file, verdict))
     if json:
-        print_json({"images": found, "unreadable": [{"file": r.file, "reason": r.reason} for r in refusals]})
+        print_json({"images": told, "unreadable": [{"file": r.file, "reason": r.reason} for r in refusals]})
     else:
         for refusal in refusals:
             typer.echo(f"not readable: {refusal}", err=True)
@@ -61,49 +69,33 @@ def detect(
         raise typer.Exit(ADVERSARIAL if adversarial else INCOMPLETE)
 
 
-def _files(paths: Iterable[Path], refusals: "list[Refusal]") -> Iterator[Path]:
-    """Yields files as given, and the images below folders in order of name."""
-    from benfourier.data.labels import SUFFIXES
-    from benfourier.data.reading import Refusal
-
-    for path in paths:
-        if not path.is_dir():
-            yield path
-            continue
-        below = [file for file in sorted(path.rglob("*")) if file.suffix.lower() in SUFFIXES and file.is_file()]
-        seen = [file for file in below if not any(word.startswith(".") for word in file.relative_to(path).parts)]
-        if not seen:
-            refusals.append(Refusal(str(path), "there are no image files in this folder; check the name"))
-        yield from seen
-
-
 def _verdicts(
-    guard: "Guard", files: Iterator[Path], refusals: "list[Refusal]", batch: int
-) -> "Iterator[tuple[Path, Verdict]]":
-    """Yields files that can be read with their verdicts; the others become refusals."""
+    guard: "Guard", files: Iterator[tuple[str, Path]], refusals: "list[Refusal]", batch: int
+) -> "Iterator[tuple[str, Verdict]]":
+    """Yields names of files that can be read with their verdicts; the others become refusals."""
     from benfourier.data.reading import Refusal
     from benfourier.subjects.images import images
 
-    waiting: list[Path] = []
+    waiting: list[str] = []
 
     def read() -> "Iterator[Tensor]":
-        for file in files:
+        for name, file in files:
             try:
                 (image,) = images(file, guard.subject)
                 guard.subject.plan(tuple(image.shape))
             except (ImageError, SubjectError) as error:
-                refusals.append(Refusal(str(file), str(error).removeprefix(f"{file}: ")))
+                refusals.append(Refusal(name, str(error).removeprefix(f"{file}: ")))
             else:
-                waiting.append(file)
+                waiting.append(name)
                 yield image
 
     for verdict in guard.stream(read(), batch=batch):
         yield waiting.pop(0), verdict
 
 
-def _record(file: Path, verdict: "Verdict") -> dict[str, Any]:
+def _record(file: str, verdict: "Verdict") -> dict[str, Any]:
     return {
-        "file": str(file),
+        "file": file,
         "adversarial": not verdict.accepted,
         "label": verdict.label,
         "name": verdict.name,
@@ -112,7 +104,7 @@ def _record(file: Path, verdict: "Verdict") -> dict[str, Any]:
     }
 
 
-def _line(file: Path, verdict: "Verdict") -> str:
+def _line(file: str, verdict: "Verdict") -> str:
     label = str(verdict.label) if verdict.name == str(verdict.label) else f"{verdict.label} ({verdict.name})"
-    told = label if verdict.accepted else "adversarial"
-    return f"{file}: {told}, score {verdict.score:.6g}, threshold {verdict.threshold:.6g}"
+    told = "accepted" if verdict.accepted else "adversarial"
+    return f"{file}: {told}, label {label}, score {verdict.score:.6g}, threshold {verdict.threshold:.6g}"

@@ -1,0 +1,39 @@
+"""`bench`: what listening costs, as a table and as JSON."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.calling import call, file_of_networks
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def networks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> object:
+    monkeypatch.chdir(tmp_path)
+    with file_of_networks(tmp_path, "timed_networks"):
+        yield
+
+
+def test_the_network_is_timed_alone_and_with_features(capsys: Capture) -> None:
+    words = ("bench", "--model", "timed_networks:tiny", "--size", "8", "--channels", "1", "--rounds", "2")
+    told = call(capsys, *words, "--json")
+    assert told.code == 0
+    assert (told.json["layers"], told.json["responses"]) == (4, 16 + 16 + 10 + 10)
+    ms = told.json["ms_per_image"]
+    assert 0 < ms["network"] < ms["with features"]
+    assert "with features" in call(capsys, *words).out
+
+
+def test_a_network_that_does_not_say_its_images_is_asked_for_them(capsys: Capture) -> None:
+    told = call(capsys, "bench", "--model", "timed_networks:tiny")
+    assert told.code == 2
+    assert "give --size and --channels" in told.err
+
+
+@pytest.mark.parametrize("option", ["--batch", "--rounds", "--threads"])
+def test_counts_below_one_are_refused(capsys: Capture, option: str) -> None:
+    told = call(capsys, "bench", "--model", "timed_networks:tiny", option, "0")
+    assert told.code == 2
+    assert option[2:] in told.err
