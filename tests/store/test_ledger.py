@@ -64,11 +64,11 @@ def test_half_a_line_is_passed_over_and_cut_off_before_the_next(tmp_path: Path) 
     ledger = Ledger(tmp_path / "l.jsonl")
     ledger.append(FAILURE)
     whole = ledger.path.read_bytes()
-    ledger.path.write_bytes(whole + b'{"kind": "fail' + b"x" * 100_000)
+    ledger.path.write_bytes(whole + b'{"record": "fail' + b"x" * 100_000)
     assert read(ledger.path) == (FAILURE,)
     ledger.append(Failure("g", "t", "e"))
     assert read(ledger.path) == (FAILURE, Failure("g", "t", "e"))
-    assert ledger.path.read_bytes().startswith(whole + b'{"kind": "failure"')
+    assert ledger.path.read_bytes().startswith(whole + b'{"record": "failure"')
 
 
 def test_a_ledger_of_nothing_but_half_a_line_is_begun_anew(tmp_path: Path) -> None:
@@ -83,10 +83,10 @@ def test_a_ledger_of_nothing_but_half_a_line_is_begun_anew(tmp_path: Path) -> No
     [
         ("{", "line 2: it is no JSON"),
         ("[]", "line 2: it holds None; known records: run, crafted"),
-        ('{"kind": "secret"}', "it holds 'secret'"),
-        ('{"kind": "failure", "key": "k"}', "damaged failure"),
-        ('{"kind": "failure", "key": 1, "trial": "t", "error": "e"}', "1 is no str"),
-        ('{"kind": "failure", "key": "k", "trial": "t", "error": "e", "more": 1}', "damaged failure"),
+        ('{"record": "secret"}', "it holds 'secret'"),
+        ('{"record": "failure", "key": "k"}', "damaged failure"),
+        ('{"record": "failure", "key": 1, "trial": "t", "error": "e"}', "1 is no str"),
+        ('{"record": "failure", "key": "k", "trial": "t", "error": "e", "more": 1}', "damaged failure"),
     ],
 )
 def test_a_damaged_line_is_named(tmp_path: Path, line: str, told: str) -> None:
@@ -107,5 +107,5 @@ def test_lines_are_plain_json_for_other_programs(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "l.jsonl")
     ledger.append(Picture("p", "s", "1", "bim", "é", "3", 1.5, math.inf, ("a.png", "b.png", "c.png")))
     content = json.loads(ledger.path.read_text(encoding="utf-8"))
-    assert content["kind"] == "picture"
+    assert content["record"] == "picture"
     assert (content["label"], content["magnified"], content["files"]) == ("é", "inf", ["a.png", "b.png", "c.png"])

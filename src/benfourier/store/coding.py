@@ -34,10 +34,10 @@ def plain(value: Any) -> Any:
 
 def record_of(content: Any) -> Record:
     """Returns the record that one line holds, or raises StoreError."""
-    kind = content.get("kind") if isinstance(content, dict) else None
+    kind = content.get("record") if isinstance(content, dict) else None
     if kind not in KINDS:
         raise StoreError(f"it holds {kind!r}; known records: {', '.join(KINDS)}; it may be of a newer version")
-    given = {key: value for key, value in content.items() if key != "kind"}
+    given = {key: value for key, value in content.items() if key != "record"}
     try:
         made: Record = _built(KINDS[kind], given)
     except (TypeError, ValueError, KeyError) as error:

@@ -26,7 +26,7 @@ class Ledger:
 
     def append(self, record: Record) -> None:
         """Writes one record and waits until it is on disk; what a killed run left half-written is cut off first."""
-        line = json.dumps({"kind": NAMES[type(record)], **plain(record)}, ensure_ascii=False, allow_nan=False)
+        line = json.dumps({"record": NAMES[type(record)], **plain(record)}, ensure_ascii=False, allow_nan=False)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("ab+") as file:
