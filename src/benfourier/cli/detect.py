@@ -59,7 +59,7 @@ def detect(
         if json:
             told.append(_record(file, verdict))
         else:
-            typer.echo(_line(file, verdict))
+            typer.echo(line(file, verdict))
     if json:
         print_json({"images": told, "unreadable": [{"file": r.file, "reason": r.reason} for r in refusals]})
     else:
@@ -104,7 +104,8 @@ def _record(file: str, verdict: "Verdict") -> dict[str, Any]:
     }
 
 
-def _line(file: str, verdict: "Verdict") -> str:
+def line(file: str, verdict: "Verdict") -> str:
+    """Returns a verdict as people read it."""
     label = str(verdict.label) if verdict.name == str(verdict.label) else f"{verdict.label} ({verdict.name})"
     told = "accepted" if verdict.accepted else "adversarial"
     return f"{file}: {told}, label {label}, score {verdict.score:.6g}, threshold {verdict.threshold:.6g}"

@@ -1,0 +1,1 @@
+"""Tools for the pages of this repository."""
