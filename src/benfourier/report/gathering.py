@@ -1,0 +1,49 @@
+"""From the records of a ledger to results."""
+
+from collections.abc import Hashable, Iterable
+from typing import Any, TypeVar
+
+from benfourier.report.paper import Paper
+from benfourier.report.results import Results
+from benfourier.store.records import Cost, Crafted, Failure, KsResult, Outcome, Picture, Profile, Record, Run
+
+Kept = TypeVar("Kept", bound=Record)
+
+
+def gather(records: Iterable[Record], paper: str | None = None) -> Results:
+    """Returns the records by kind.
+
+    Args:
+        records: of a ledger, in order.
+        paper: the paper's database to show beside them; None to guess it from the data.
+    """
+    if paper is not None:
+        Paper(paper)  # complains of words that name no database
+    kinds: dict[type[Any], list[Any]] = {}
+    for record in records:
+        kinds.setdefault(type(record), []).append(record)
+    outcomes = kinds.get(Outcome, [])
+    kept = _last(outcomes, _question)
+    done = {outcome.key for outcome in outcomes}
+    return Results(
+        runs=tuple(kinds.get(Run, [])),
+        crafted=_last(kinds.get(Crafted, []), lambda made: (made.source, made.attack)),
+        outcomes=kept,
+        profiles=_last(kinds.get(Profile, []), lambda made: (made.source, made.split, made.kind)),
+        ks=_last(kinds.get(KsResult, []), lambda made: (made.study, made.source, made.split, made.kind)),
+        costs=_last(kinds.get(Cost, []), lambda made: made.detector),
+        pictures=tuple(kinds.get(Picture, [])),
+        failures=tuple(failure for failure in kinds.get(Failure, []) if failure.key not in done),
+        replaced=len(outcomes) - len(kept),
+        chosen=paper,
+    )
+
+
+def _question(outcome: Outcome) -> Hashable:
+    tested = tuple((cell.source, cell.attack) for cell in outcome.cells)
+    return outcome.protocol, outcome.detector, outcome.fitted, outcome.source, tested
+
+
+def _last(records: list[Kept], identity: Any) -> tuple[Kept, ...]:
+    """The last record of every identity, where the first one stood."""
+    return tuple({identity(record): record for record in records}.values())

@@ -1,0 +1,234 @@
+"""Ledgers as an evaluation would write them, from seeded draws: no network, no torch."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any, cast
+
+import numpy as np
+from PIL import Image
+
+from benfourier.store.ledger import Ledger
+from benfourier.store.records import (
+    Cell,
+    Cost,
+    Crafted,
+    Estimate,
+    Failure,
+    KsResult,
+    Outcome,
+    Picture,
+    Profile,
+    Record,
+    Run,
+    Scores,
+)
+
+DETECTORS = {"mbf": 0.985, "kd-bu": 0.82, "mahalanobis": 0.55, "lid": 0.88, "c1c2": 0.8, "defense-gan": 0.72}
+TRIVIAL = {"max-softmax": 0.9}
+ATTACKS = ("bim", "cw-l2", "deepfool", "r-pgd")
+STRENGTHS = tuple(f"bim-fixed {eps}" for eps in (0.1, 0.15, 0.2, 0.3))
+HARD = {"deepfool": 0.12, "bim-fixed 0.1": 0.1}  # how much AUROC mbf loses there
+REDUCED = {"defense-gan": "GAN trained for 300 steps"}
+SCRIPT = '<script>alert("x")</script>'
+HOSTILE = f"$\\frac{{& {SCRIPT}"
+FEW = 12
+
+
+@dataclass(frozen=True)
+class Maker:
+    """Draws records.
+
+    Args:
+        seed: of all draws.
+        rows: source images per cell.
+        source: label of the data.
+        renamed: labels that stand for others, to see whether they are escaped.
+        layers: of the network.
+    """
+
+    seed: int = 0
+    rows: int = 60
+    source: str = "cifar10"
+    renamed: Mapping[str, str] | None = None
+    layers: tuple[str, ...] = ("features.0", "features.1", "soft-max")
+
+    def name(self, label: str) -> str:
+        return (self.renamed or {}).get(label, label)
+
+    def draws(self, *words: object) -> np.random.Generator:
+        return np.random.default_rng([self.seed, *(" ".join(map(str, words)).encode())])
+
+    def cell(self, detector: str, fitted: Sequence[str], attack: str, source: str) -> Cell:
+        label = self.name(attack)
+        if detector == "defense-gan" and attack == "cw-l2":
+            return Cell(label, source, FEW, note=f"{FEW} successes; a cell needs 30")
+        target = self.target(detector, fitted, attack)
+        draws = self.draws(detector, attack, *fitted, source)
+        apart = math.sqrt(2) * NormalDist().inv_cdf(target)
+        clean, noisy = draws.normal(size=(2, self.rows)).astype(np.float32)
+        adversarial = draws.normal(apart, size=self.rows).astype(np.float32)
+        ids = tuple(f"{source}/{number}" for number in range(self.rows))
+        folds = tuple(number % 5 for number in range(self.rows))
+        scores = Scores(ids, folds, clean, noisy, adversarial)
+        return Cell(label, source, self.rows, self.metrics(scores, detector), scores)
+
+    def target(self, detector: str, fitted: Sequence[str], attack: str) -> float:
+        top = {**DETECTORS, **TRIVIAL}[detector]
+        lost = HARD.get(attack, 0.0) if detector == "mbf" else 0.0
+        foreign = 0.03 if detector != "max-softmax" and attack not in fitted else 0.0
+        return min(0.995, max(0.4, top - lost - foreign))
+
+    def metrics(self, scores: Scores, detector: str) -> dict[str, Estimate]:
+        benign = np.concatenate([scores.clean, scores.noisy])
+        auroc = float((scores.adversarial[:, None] > benign).mean())
+        half = float(np.median(scores.adversarial)) / 2
+        right = [*(benign <= half), *(scores.adversarial > half)]
+        found = {
+            "auroc": self.near(auroc),
+            "accuracy": self.near(float(np.mean(right))),
+            "aupr": self.near(auroc - 0.03),
+        }
+        for rate in (0.05, 0.01):
+            threshold = np.quantile(scores.clean, 1 - rate)
+            found[f"tpr@{100 * rate:g}%"] = self.near(float((scores.adversarial > threshold).mean()))
+        found["fpr-clean@5%"] = self.near(0.05)
+        found["fpr-noisy@5%"] = Estimate(0.07, math.nan, math.nan)
+        if detector != "max-softmax":
+            over = auroc - TRIVIAL["max-softmax"]
+            found["over-trivial"] = Estimate(over, over - 0.02, over + 0.02)
+        return found
+
+    def near(self, value: float) -> Estimate:
+        wide = 1.96 * math.sqrt(max(value * (1 - value), 1e-4) / self.rows)
+        return Estimate(value, max(0.0, value - wide), min(1.0, value + wide))
+
+    def outcome(
+        self, protocol: str, detector: str, fitted: Sequence[str], tested: Sequence[str], there: str = ""
+    ) -> Outcome:
+        cells = tuple(self.cell(detector, fitted, attack, there or self.source) for attack in tested)
+        told = [cell.metrics["auroc"] for cell in cells if cell.metrics]
+        overall = {"fpr-misclassified@5%": self.near(0.31)}
+        if protocol == "mixed":
+            overall |= {
+                "worst-auroc": min(told, key=lambda e: e.value),
+                "mead@5%": self.near(0.61),
+                "mead@1%": self.near(0.4),
+            }
+        return Outcome(
+            key=f"{protocol} {detector} {fitted} {there}",
+            protocol=protocol,
+            detector=self.name(detector),
+            method=detector,
+            options={"orders": 16} if detector == "mbf" else {},
+            fitted=tuple(self.name(attack) for attack in fitted),
+            source=self.source,
+            fit_sources=240,
+            folds=5,
+            cells=cells,
+            overall=overall,
+            thresholds={"5%": 1.6, "1%": 2.3},
+            calibration=1200,
+            seconds={"fit": 1.5, "score": 0.25},
+            seed=self.seed,
+            versions={"torch": "2.13.0"},
+            digests={"weights": "abc"},
+            reduced=REDUCED.get(detector, ""),
+        )  # fmt: skip
+
+    def outcomes(self) -> Iterator[Outcome]:
+        for detector in (*DETECTORS, *TRIVIAL):
+            for attack in ATTACKS:
+                yield self.outcome("non-transfer", detector, [attack], [attack])
+                others = [other for other in ATTACKS if other != attack]
+                yield self.outcome("attack-transfer", detector, [attack], others)
+            yield self.outcome("mixed", detector, [*ATTACKS, *STRENGTHS], [*ATTACKS, *STRENGTHS])
+        for detector in ("mbf", "lid", "max-softmax"):
+            for attack in ATTACKS:
+                yield self.outcome("data-transfer", detector, [attack], [attack], f"{self.source}-other")
+            for fitted, tested in ((ATTACKS, STRENGTHS), (ATTACKS[:1], STRENGTHS), (STRENGTHS, ATTACKS)):
+                yield self.outcome("strength-transfer", detector, fitted, tested)
+
+    def crafted(self) -> Iterator[Crafted]:
+        for place, attack in enumerate((*ATTACKS, *STRENGTHS)):
+            options: dict[str, Any] = {"eps": float(attack.split()[1])} if attack in STRENGTHS else {}
+            funnel = (("read", 400), ("rightly classified", 330), ("noisy twin too", 300), ("attacked", 300))
+            reduced = "150 source images" if attack == "cw-l2" else ""
+            yield Crafted(
+                f"c{place}", self.source, self.name(attack), attack.split()[0], options,
+                300, 290 - 7 * place, 0.4 + 0.3 * place, 0.02, 40.0, 0.015, funnel, self.seed, reduced,
+            )  # fmt: skip
+
+    def profiles(self) -> Iterator[Profile]:
+        orders = 16
+        place = np.arange(len(self.layers) * orders)
+        for split in ("train", "test"):
+            for step, kind in enumerate(("clean", "noisy", *ATTACKS)):
+                mean = 0.5 / (1 + place % orders) + 0.02 * max(0, step - 1) + 0.05 * (place // orders)
+                noise = self.draws(split, kind).normal(0, 0.004, len(place))
+                deviation = 0.05 / (1 + place % orders) + 0.01
+                yield Profile(
+                    f"p {split} {kind}", self.source, split, self.name(kind), self.layers, orders, self.rows,
+                    (mean + noise).astype(np.float32), deviation.astype(np.float32),
+                )  # fmt: skip
+
+    def ks(self) -> Iterator[KsResult]:
+        kinds = ("clean", "noisy", *ATTACKS)
+        more = {"p-exact": 0.08, "p-bootstrap": 0.03, "p-adjusted": 0.4, "rejected": 0.125}
+        for split in ("train", "test"):
+            for kind in kinds:
+                yield KsResult(f"h1 {split} {kind}", "h1", self.source, split, self.name(kind), 60, 0.3, 0.075, more)
+            pairs = ("clean|noisy", "clean|bim", "bim|deepfool", "cw-l2|r-pgd")
+            for place, pair in enumerate(pairs, 1):
+                kind = "|".join(self.name(part) for part in pair.split("|"))
+                yield KsResult(
+                    f"h2 {split} {kind}", f"h2.{place}", self.source, split, kind, 60, 0.2, 0.01 * place, more
+                )
+        for kind in kinds:
+            yield KsResult(f"s {kind}", "h2-sources", "train|test", "test", self.name(kind), 60, 0.1, 0.4, {})
+
+    def costs(self) -> Iterator[Cost]:
+        for place, detector in enumerate((*DETECTORS, *TRIVIAL)):
+            needs = ("searches",) if detector in ("c1c2", "defense-gan") else ("listens",)
+            yield Cost(f"t {detector}", self.name(detector), detector, needs, 64, 2.0, 2.0 + 4.0**place / 9, 0.01)
+
+    def records(self) -> Iterator[Record]:
+        settings = {
+            "name": self.name("plan"),
+            "seed": self.seed,
+            "data": {"source": self.source},
+            "attacks": [
+                *({"name": attack, "label": self.name(attack), "role": "boundary"} for attack in ATTACKS),
+                *({"name": "bim-fixed", "label": self.name(label), "role": "strength"} for label in STRENGTHS),
+            ],
+        }
+        network = {"name": "lid-cifar10", "accuracy": 0.82, "layers": list(self.layers)}
+        versions, machine = {"python": "3.11", "torch": "2.13.0"}, {"cpu": "a processor", "threads": 2}
+        yield Run("run", self.name("plan"), settings, "here", versions, machine, network, "2000-01-01T00:00:00Z")
+        for made in (self.crafted(), self.outcomes(), self.profiles(), self.ks(), self.costs()):
+            yield from cast("Iterator[Record]", made)
+        yield Failure("broken", f"lid on {self.name('bim')}", self.name("the disk is full"))
+
+
+def write(folder: Path, records: Iterator[Record] | Sequence[Record]) -> Path:
+    """A ledger of these records."""
+    ledger = Ledger(folder / "ledger.jsonl")
+    for record in records:
+        ledger.append(record)
+    return ledger.path
+
+
+def pictures(folder: Path, maker: Maker, each: int = 1) -> Iterator[Picture]:
+    """Records of pictures whose files are made in the folder."""
+    for attack in ATTACKS:
+        for number in range(each):
+            files = tuple(f"{attack}-{number}-{kind}.png" for kind in ("clean", "attacked", "perturbation"))
+            for name in files:
+                pixels = maker.draws(name).integers(0, 256, (8, 8, 3), np.uint8)
+                Image.fromarray(pixels).resize((96, 96), Image.Resampling.NEAREST).save(folder / name)
+            yield Picture(
+                f"i {attack} {number}", maker.source, str(number), maker.name(attack), "cat", maker.name("dog"),
+                0.31, 20.0, (files[0], files[1], files[2]), maker.name("a photographer"),
+            )  # fmt: skip

@@ -1,0 +1,102 @@
+"""The paper's numbers, as the package holds them."""
+
+import pytest
+
+from benfourier.errors import OptionError
+from benfourier.report.paper import DATABASES, Paper, Printed, guess
+
+ATTACKS = ("bim", "cw-l2", "deepfool", "r-pgd")
+
+
+def test_a_known_number_is_found() -> None:
+    paper = Paper("cifar10")
+    assert paper.same_attack("auroc", "mbf", "deepfool") == Printed((96.9,))
+    assert paper.transfer("auroc", "lid", "cw-l2", "bim") == Printed((90.3,))
+    assert paper.transfer("accuracy", "kd-bu", "bim", "r-pgd") == Printed((73.8,))
+    assert paper.milliseconds("mbf") == Printed((369.0,))
+
+
+def test_a_slip_comes_with_both_printed_values() -> None:
+    found = Paper("svhn").same_attack("accuracy", "mbf", "deepfool")
+    assert found is not None
+    assert found.values == (91.8, 97.3)
+    assert "repeats that of CIFAR-10" in found.doubt
+    assert str(found) == "91.8 or 97.3?"
+
+
+def test_a_slip_off_the_diagonal_has_one_value_and_its_doubt() -> None:
+    paper = Paper("imagenet-vgg16")
+    on, off = (paper.transfer("accuracy", "mbf", "bim", attack) for attack in ("bim", "cw-l2"))
+    assert on is not None
+    assert off is not None
+    assert on.values == (98.6, 99.6)
+    assert len(off.values) == 1
+    assert on.doubt == off.doubt != ""
+
+
+def test_a_gap_is_measured_to_the_nearer_value() -> None:
+    assert Printed((91.8, 97.3)).gap(97.0) == pytest.approx(-0.3)
+
+
+def test_mnist_has_its_defense_gan_table_only() -> None:
+    paper = Paper("mnist")
+    assert paper.same_attack("auroc", "defense-gan", "bim") == Printed((74.4,))
+    assert paper.same_attack("auroc", "mbf", "cw-l2") == Printed((99.1,))
+    assert paper.same_attack("accuracy", "mbf", "bim") is None
+    assert paper.same_attack("auroc", "lid", "bim") is None
+    assert paper.transfer("auroc", "mbf", "bim", "bim") is None
+
+
+def test_ks_numbers_are_found_by_study_and_split_in_either_order_of_the_pair() -> None:
+    paper = Paper("cifar10")
+    assert paper.ks("h1", "test", "deepfool") == Printed((0.216,), digits=3)
+    assert (
+        paper.ks("h2.1", "train", "clean|noisy")
+        == paper.ks("h2.1", "train", "noisy|clean")
+        == Printed((0.64,), digits=3)
+    )
+    assert paper.ks("h2-sources", "train|test", "bim") == Printed((0.333,), digits=3)
+    assert str(paper.ks("h2.2", "train", "clean|bim")) == "0.000"
+
+
+def test_data_transfer_is_there_for_imagenet_only() -> None:
+    assert Paper("imagenet-alexnet").elsewhere("auroc", "mbf", "bim") == Printed((99.1,))
+    assert Paper("cifar10").elsewhere("auroc", "mbf", "bim") is None
+
+
+@pytest.mark.parametrize("database", [name for name in DATABASES if name != "mnist"])
+@pytest.mark.parametrize("detector", ["kd-bu", "mahalanobis", "lid", "mbf"])
+def test_all_cells_of_the_large_tables_are_there(database: str, detector: str) -> None:
+    paper = Paper(database)
+    for metric in ("auroc", "accuracy"):
+        assert all(paper.same_attack(metric, detector, attack) for attack in ATTACKS)
+        assert all(paper.transfer(metric, detector, fit, test) for fit in ATTACKS for test in ATTACKS)
+
+
+@pytest.mark.parametrize(
+    ("source", "network", "database"),
+    [
+        ("cifar10:data", "lid-cifar10", "cifar10"),
+        ("CIFAR-10", "", "cifar10"),
+        ("svhn", "lid-svhn", "svhn"),
+        ("mnist-5k", "lid-mnist", "mnist"),
+        ("fashion-mnist", "lid-mnist", "none"),
+        ("imagenet-8", "alexnet", "imagenet-alexnet"),
+        ("imagenet-8", "vgg16", "imagenet-vgg16"),
+        ("imagenet-8", "efficientnet-lite0", "none"),
+        ("digits", "my.module:net", "none"),
+    ],
+)
+def test_the_database_is_guessed_from_data_and_network(source: str, network: str, database: str) -> None:
+    assert guess(source, network) == database
+
+
+def test_an_unknown_database_is_refused_with_the_allowed_ones() -> None:
+    with pytest.raises(OptionError, match=r"paper is 'cifar'; allowed: cifar10, .*none; did you mean 'cifar10'"):
+        Paper("cifar")
+
+
+def test_the_slips_are_told_and_the_source_is_cited() -> None:
+    paper = Paper("none")
+    assert len(paper.slips()) == 4
+    assert "arXiv:2005.05552" in paper.citation

@@ -1,0 +1,239 @@
+"""Tables from records: the numbers that went in stand where they belong."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from benfourier.report.gathering import gather
+from benfourier.report.sections import sections
+from benfourier.report.table import BELOW, BEST, FEW, Entry, Row, Table
+from benfourier.store.records import Cell, Estimate, Failure, Outcome, Record, Run
+from tests.report.ledgers import ATTACKS, DETECTORS, STRENGTHS, Maker
+from tests.report.ledgers import FEW as SUCCESSES
+
+MAKER = Maker()
+RECORDS = tuple(MAKER.records())
+
+
+def tables(records: tuple[Record, ...] = RECORDS, paper: str | None = None) -> dict[str, Table]:
+    return {table.id: table for section in sections(gather(records, paper)) for table in section.tables}
+
+
+ALL = tables()
+
+
+def row(table: Table, name: str) -> Row:
+    return next(found for found in table.rows if found.name.split("\N{NO-BREAK SPACE}")[0] == name)
+
+
+def place(table: Table, name: str, column: str) -> Entry:
+    heads = [head.split(" (")[0] for head in table.columns]
+    return row(table, name).entries[heads.index(column)]
+
+
+def outcome(protocol: str, detector: str, *fitted: str) -> Outcome:
+    return next(
+        record
+        for record in RECORDS
+        if isinstance(record, Outcome)
+        and (record.protocol, record.detector, record.fitted) == (protocol, detector, fitted)
+    )
+
+
+@pytest.mark.parametrize("metric", ["auroc", "accuracy", "aupr"])
+def test_a_cell_holds_value_and_interval_in_percent(metric: str) -> None:
+    wanted = outcome("non-transfer", "lid", "bim").cells[0].metrics[metric]
+    found = place(ALL[f"non-transfer-{metric}"], "lid", "bim")
+    assert found.value == pytest.approx(100 * wanted.value)
+    assert [found.low, found.high] == pytest.approx([100 * wanted.low, 100 * wanted.high])
+    assert found.text.startswith(f"{100 * wanted.value:.1f}")
+
+
+def test_the_papers_number_stands_beside_ours() -> None:
+    assert str(place(ALL["non-transfer-auroc"], "mbf", "deepfool").paper) == "96.9"
+    assert str(place(ALL["attack-transfer-auroc-1"], "bim", "deepfool").paper) == "87.8"
+    assert place(ALL["non-transfer-auroc"], "c1c2", "bim").paper is None
+    assert "The paper has none for c1c2, defense-gan." in ALL["non-transfer-auroc"].notes
+
+
+def test_another_database_of_the_paper_can_be_asked_for() -> None:
+    table = tables(paper="svhn")["non-transfer-accuracy"]
+    assert str(place(table, "mbf", "bim").paper) == "98.8 or 98.7?"
+    assert any(note.startswith("? the row repeats") for note in table.notes)
+
+
+def test_data_without_counterpart_say_so() -> None:
+    table = tables(tuple(Maker(source="digits").records()))["non-transfer-auroc"]
+    assert not table.has_paper
+    assert "The paper has no counterpart to digits." in table.notes
+
+
+def test_mnist_stands_beside_the_defense_gan_table() -> None:
+    table = tables(tuple(Maker(source="mnist-5k").records()))["non-transfer-auroc"]
+    assert str(place(table, "defense-gan", "bim").paper) == "74.4"
+    assert "The paper has none for kd-bu, mahalanobis, lid, c1c2." in table.notes
+    assert any("200 iterations" in note for note in table.notes)
+
+
+def test_mbf_comes_first_and_max_softmax_last() -> None:
+    names = [found.name for found in ALL["non-transfer-auroc"].rows]
+    assert (names[0], names[-1], len(names)) == ("mbf", "max-softmax", len(DETECTORS) + 1)
+
+
+def test_attacks_stand_in_the_order_of_the_plan() -> None:
+    backwards = gather((RECORDS[0], *reversed(RECORDS[1:])))
+    assert backwards.attacks == (*ATTACKS, *STRENGTHS)
+
+
+def test_max_softmax_has_its_row_even_if_it_was_not_run() -> None:
+    without = tuple(r for r in RECORDS if not (isinstance(r, Outcome) and r.method == "max-softmax"))
+    for name in ("non-transfer-auroc", "mixed-accuracy", "strength-up-auroc", "data-transfer-auroc"):
+        table = tables(without)[name]
+        assert {entry.text for entry in row(table, "max-softmax").entries} == {"–"}
+        assert any("was not run" in note for note in table.notes)
+
+
+def test_accuracy_tables_show_what_always_benign_scores() -> None:
+    for name in ("non-transfer-accuracy", "attack-transfer-accuracy-1", "mixed-accuracy", "strength-up-accuracy"):
+        assert ALL[name].rows[-1].name == "always “benign”"
+        assert ALL[name].rows[-1].entries[0].text == "66.7"
+
+
+def test_a_cell_of_too_few_successes_says_so() -> None:
+    found = place(ALL["non-transfer-auroc"], "defense-gan", "cw-l2")
+    assert (found.text, found.value, found.emphasis) == (f"too few ({SUCCESSES})", None, FEW)
+    assert any(note.startswith("“too few”") for note in ALL["non-transfer-auroc"].notes)
+
+
+def test_what_was_reduced_stands_in_footnotes_of_rows_and_columns() -> None:
+    table = ALL["non-transfer-auroc"]
+    assert row(table, "defense-gan").name == "defense-gan\N{NO-BREAK SPACE}¹"
+    assert "¹ GAN trained for 300 steps" in table.notes
+    assert "cw-l2 (a)" in table.columns
+    assert "(a) 150 source images" in table.notes
+
+
+def test_a_cell_surely_below_max_softmax_is_marked() -> None:
+    found = place(ALL["non-transfer-auroc"], "mbf", "deepfool")
+    assert outcome("non-transfer", "mbf", "deepfool").cells[0].metrics["over-trivial"].high < 0
+    assert (found.emphasis, found.text[-1]) == (BELOW, "▼")
+
+
+def test_the_highest_of_a_column_is_marked_as_best() -> None:
+    table = ALL["non-transfer-accuracy"]
+    values = [found.entries[0].value for found in table.rows]
+    best = [found.entries[0].emphasis == BEST for found in table.rows]
+    assert best.index(True) == values.index(max(value for value in values if value is not None))
+    assert sum(best) == 1
+
+
+def test_a_value_without_interval_is_shown_alone() -> None:
+    found = place(ALL["fpr-noisy"], "mbf", "bim")
+    assert (found.text, found.low, found.interval) == ("7.0", None, "")
+
+
+def test_false_alarms_on_misclassified_images_come_from_the_outcomes() -> None:
+    assert place(ALL["fpr-misclassified"], "lid", "r-pgd").text == "31.0"
+
+
+def test_a_rate_that_no_cell_has_makes_no_table() -> None:
+    assert "tpr-5" in ALL
+    assert "tpr-0.1" not in ALL
+
+
+def test_the_diagonal_of_a_transfer_matrix_comes_from_non_transfer_trials() -> None:
+    wanted = outcome("non-transfer", "mbf", "cw-l2").cells[0].metrics["auroc"].value
+    assert place(ALL["attack-transfer-auroc-1"], "cw-l2", "cw-l2").value == pytest.approx(100 * wanted)
+
+
+def test_strength_transfer_has_both_ways() -> None:
+    assert ALL["strength-up-auroc"].columns == STRENGTHS
+    assert [found.name for found in ALL["strength-up-auroc"].rows][:2] == ["mbf, bim and 3 more", "mbf, bim"]
+    assert ALL["strength-down-auroc"].columns == ATTACKS
+    assert [found.name for found in ALL["strength-down-auroc"].rows] == ["mbf", "lid", "max-softmax"]
+    assert f"Fitted to {', '.join(STRENGTHS)} together." in ALL["strength-down-auroc"].notes
+
+
+def test_mixed_shows_worst_case_and_mead() -> None:
+    table, held = ALL["mixed-overall"], outcome("mixed", "mbf", *ATTACKS, *STRENGTHS).overall
+    assert table.columns[:2] == ("worst AUROC", "MEAD at 5\N{NO-BREAK SPACE}%")
+    assert [entry.value for entry in row(table, "mbf").entries[:2]] == pytest.approx(
+        [100 * held["worst-auroc"].value, 100 * held["mead@5%"].value]
+    )
+
+
+def test_data_transfer_names_both_sources() -> None:
+    assert ALL["data-transfer-auroc"].title == "AUROC, %, fitted to cifar10, tested on cifar10-other"
+
+
+def test_ks_tables_show_d_n_and_the_papers_p() -> None:
+    table = ALL["ks-h1"]
+    found = row(table, "deepfool: cifar10, test")
+    assert table.columns == ("p", "p, exact", "p, bootstrap", "p, Holm", "rejected, %", "D", "n")
+    assert [entry.text for entry in found.entries] == ["0.075", "0.080", "0.030", "0.400", "12", "0.300", "60"]
+    assert str(found.entries[0].paper) == "0.216"
+    assert str(row(ALL["ks-h2"], "bim and deepfool: cifar10, test").entries[0].paper) == "0.030"
+    assert str(row(ALL["ks-h2-sources"], "bim: train and test").entries[0].paper) == "0.333"
+
+
+def test_costs_tell_what_a_detector_adds_to_the_network() -> None:
+    found = row(ALL["costs"], "lid")
+    assert [entry.text for entry in found.entries[:3]] == ["2.00", "9.11", "7.11"]
+    assert str(found.entries[1].paper) == "110.8"
+
+
+def test_attacks_are_told_with_success_rate_and_funnel() -> None:
+    found = row(ALL["crafted"], "bim")
+    assert [entry.text for entry in found.entries[:3]] == ["300", "290", "96.7"]
+    assert found.entries[2].interval == "94.0 to 98.4"
+    assert row(ALL["funnel"], "bim").entries[1].text == "330"
+
+
+def test_settings_have_paths_as_names() -> None:
+    names = {found.name: found.entries[0].text for found in ALL["settings"].rows}
+    assert names["attacks[4].label"] == "bim-fixed 0.1"
+    assert names["seed"] == "0"
+
+
+def test_a_failure_is_shown_until_its_trial_is_done() -> None:
+    assert [found.name for found in ALL["failures"].rows] == ["lid on bim"]
+    done = replace(outcome("mixed", "lid", *ATTACKS, *STRENGTHS), key="broken")
+    assert "failures" not in tables((*RECORDS, done))
+
+
+def test_of_two_results_for_one_question_the_last_counts() -> None:
+    old = outcome("non-transfer", "lid", "bim")
+    cell = replace(old.cells[0], metrics={"auroc": Estimate(0.125, 0.0, 0.25)})
+    found = tables((*RECORDS, replace(old, key="new", cells=(cell,))))
+    assert place(found["non-transfer-auroc"], "lid", "bim").value == 12.5
+    assert "1 older results were replaced by later ones." in found["trials"].notes
+
+
+def test_a_value_that_is_nan_is_shown_as_missing() -> None:
+    old = outcome("non-transfer", "lid", "bim")
+    cell = Cell("bim", "cifar10", 60, {"auroc": Estimate(math.nan, math.nan, math.nan)})
+    found = place(tables((*RECORDS, replace(old, cells=(cell,))))["non-transfer-auroc"], "lid", "bim")
+    assert (found.text, found.value) == ("–", None)
+
+
+def test_another_label_of_the_same_attack_does_not_stand_beside_the_papers() -> None:
+    strong = next(r for r in MAKER.crafted() if r.attack == "bim")
+    other = replace(strong, key="strong", attack="bim, strong", options={"eps": 1.0})
+    results = gather((*RECORDS, other))
+    assert (results.method_of("bim"), results.method_of("bim, strong")) == ("bim", "bim, strong")
+
+
+def test_tables_of_a_second_source_are_named_after_it() -> None:
+    more = [record for record in Maker(source="svhn").records() if isinstance(record, Outcome)]
+    found = tables((*RECORDS, *(replace(record, key=f"svhn {record.key}") for record in more)))
+    assert found["non-transfer-auroc-2"].title == "AUROC, %, svhn"
+    assert str(place(found["non-transfer-auroc-2"], "mbf", "deepfool").paper) == "99.3"
+    assert str(place(found["non-transfer-auroc"], "mbf", "deepfool").paper) == "96.9"
+
+
+def test_a_ledger_of_a_start_and_a_failure_gives_what_it_has() -> None:
+    few = tuple(record for record in RECORDS if isinstance(record, Run | Failure))
+    found = sections(gather(few))
+    assert [section.id for section in found] == ["words", "failures", "settings", "paper"]
+    assert found[0].said == ("This ledger holds no finished trial.",)

@@ -1,0 +1,62 @@
+"""Sentences follow from the numbers."""
+
+from dataclasses import replace
+
+from benfourier.report.gathering import gather
+from benfourier.report.words import sentences
+from benfourier.store.records import Cell, Estimate, Outcome, Record
+from tests.report.ledgers import Maker
+
+RECORDS = tuple(Maker().records())
+
+
+def said(*records: Record) -> str:
+    return "\n".join(sentences(gather(records)))
+
+
+def lone(auroc: float, over: tuple[float, float], attack: str = "bim", detector: str = "mbf") -> Outcome:
+    """One non-transfer outcome with that AUROC, and that interval of its difference from max-softmax."""
+    old = next(r for r in RECORDS if isinstance(r, Outcome) and r.detector == "mbf")
+    metrics = {"auroc": Estimate(auroc, auroc - 0.01, auroc + 0.01), "over-trivial": Estimate(sum(over) / 2, *over)}
+    cell = Cell(attack, "cifar10", 60, metrics)
+    return replace(old, key=f"{attack} {detector}", detector=detector, method=detector, fitted=(attack,), cells=(cell,))
+
+
+def test_the_worst_cell_is_named_with_its_number() -> None:
+    told = said(lone(0.95, (0.01, 0.02)), lone(0.7, (0.01, 0.02), "deepfool"))
+    assert (
+        "mbf has an AUROC of at least 90 % in 1 of 2 cells; its worst is deepfool with 70.0 % (69.0 to 71.0)." in told
+    )
+
+
+def test_cells_below_max_softmax_are_named_only_if_the_whole_interval_is() -> None:
+    told = said(lone(0.95, (-0.04, -0.02)), lone(0.9, (-0.02, 0.01), "cw-l2"), lone(0.9, (0.01, 0.03), "deepfool"))
+    assert "better in 1, worse in 1 and not to be told apart in 1 of 3 cells" in told
+    assert "worse: bim (-3.0 points, -4.0 to -2.0)." in told
+
+
+def test_a_number_two_points_from_the_paper_is_near_and_one_beyond_is_told() -> None:
+    assert "AUROC of mbf: more than 2 points from the paper in 0 of 1 number." in said(lone(0.9761, (0, 0)))
+    told = said(lone(0.95, (0, 0)))
+    assert "in 1 of 1 number: bim 95.0 % (94.0 to 96.0), 4.6 points below the paper's 99.6." in told
+
+
+def test_a_better_rival_is_named() -> None:
+    assert "Higher than mbf there: lid against bim (97.0 %" in said(
+        lone(0.95, (0, 0)), lone(0.97, (0, 0), "bim", "lid")
+    )
+
+
+def test_nothing_is_said_of_rivals_that_are_not_better() -> None:
+    assert "Higher than" not in said(lone(0.95, (0, 0)), lone(0.94, (0, 0), "bim", "lid"))
+
+
+def test_a_ledger_without_mbf_says_so() -> None:
+    assert said(lone(0.95, (0, 0), "bim", "lid")).startswith("This ledger holds no results of mbf.")
+
+
+def test_what_is_missing_is_told() -> None:
+    told = said(*RECORDS)
+    assert "Too few successful attacks to say anything: 5 cells of the ledger." in told
+    assert "1 trial failed" in told
+    assert "Run below their authors' settings, as the footnotes say: defense-gan." in told
