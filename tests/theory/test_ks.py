@@ -1,0 +1,95 @@
+import numpy as np
+import pytest
+from scipy import stats
+
+from benfourier.errors import InputError, OptionError
+from benfourier.theory.ks import asymptotic_p, distances, exact_p, holm
+
+SIZES = [(10, 500), (7, 9), (8, 8), (30, 41), (1, 5), (100, 3)]
+
+
+def pairs(n: int, m: int, *, tied: bool) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(n * m)
+    one, other = random.normal(size=(6, n)), random.normal(0.4, 1.3, size=(6, m))
+    return (one.round(0), other.round(0)) if tied else (one, other)
+
+
+@pytest.mark.parametrize("tied", [False, True], ids=["different", "tied"])
+@pytest.mark.parametrize(("n", "m"), SIZES)
+def test_distances_and_exact_p_are_those_of_scipy(n: int, m: int, tied: bool) -> None:
+    one, other = pairs(n, m, tied=tied)
+    expected = [stats.ks_2samp(a, b, method="exact") for a, b in zip(one, other, strict=True)]
+    found = distances(one, other)
+    assert np.allclose(found, [result.statistic for result in expected], rtol=0, atol=1e-15)
+    assert np.allclose(exact_p(found, n, m), [result.pvalue for result in expected], rtol=1e-12)
+
+
+def test_one_sample_is_compared_with_many() -> None:
+    one, others = np.arange(5.0), np.random.default_rng(0).normal(2, 1, size=(2, 3, 20))
+    found = distances(one, others)
+    assert found.shape == (2, 3)
+    assert found[1, 2] == stats.ks_2samp(one, others[1, 2]).statistic
+
+
+def test_samples_that_are_the_same_have_no_distance_and_p_one() -> None:
+    one = np.array([1.0, 1.0, 2.0, 5.0])
+    assert distances(one, one) == 0
+    assert distances(one, np.repeat(one, 3)) == 0
+    assert exact_p(0.0, 4, 12) == asymptotic_p(0.0, 4, 12) == 1
+
+
+def test_the_asymptotic_p_is_that_of_the_kolmogorov_distribution() -> None:
+    d = np.linspace(0, 1, 11)
+    assert np.allclose(asymptotic_p(d, 10, 500), stats.kstwobign.sf(np.sqrt(5000 / 510) * d), rtol=1e-12)
+
+
+def test_both_p_agree_for_large_samples() -> None:
+    d = np.array([0.02, 0.04, 0.06])
+    assert np.allclose(exact_p(d, 1500, 1600), asymptotic_p(d, 1500, 1600), rtol=0.1)
+
+
+def test_a_table_of_all_distances_falls_from_one_to_the_chance_of_total_separation() -> None:
+    table = exact_p(np.arange(501) / 500, 10, 500)
+    assert table[0] == table[1] == 1
+    assert (np.diff(table) <= 0).all()
+    assert table[-1] == pytest.approx(2 / stats.binom(510, 0.5).pmf(10) * 0.5**510, rel=1e-9)
+
+
+def test_blocks_of_distances_give_what_all_give_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    d = np.random.default_rng(0).integers(0, 51, size=(4, 30)) / 50
+    whole = exact_p(d, 10, 50)
+    monkeypatch.setattr("benfourier.theory.ks._CELLS", 40)
+    assert np.array_equal(exact_p(d, 10, 50), whole)
+
+
+def test_p_is_uniform_for_samples_of_one_law() -> None:
+    """P(p ≤ 0.1) of 2000 pairs is at most 0.1, and above 0.07 up to a false failure of 1e-4."""
+    random = np.random.default_rng(1)
+    d = distances(random.normal(size=(2000, 60)), random.normal(size=(2000, 70)))
+    assert 0.07 < (exact_p(d, 60, 70) <= 0.1).mean() < 0.125
+
+
+def test_holm_multiplies_the_smallest_by_the_number_of_tests_and_never_falls() -> None:
+    found = holm([0.01, 0.04, 0.03, 0.005])
+    assert np.allclose(found, [0.03, 0.06, 0.06, 0.02])
+    assert np.allclose(holm([0.9, 0.8]), [1, 1])
+    assert holm([]).shape == (0,)
+
+
+def test_holm_rejects_a_true_hypothesis_in_one_family_of_twenty() -> None:
+    """2000 families of 16: the share with a false rejection stays under 0.067 up to a false failure of 1e-3."""
+    families = np.random.default_rng(2).random((2000, 16))
+    assert np.mean([(holm(family) <= 0.05).any() for family in families]) < 0.067
+
+
+def test_samples_that_are_empty_or_no_numbers_are_refused() -> None:
+    with pytest.raises(InputError, match="at least one number"):
+        distances([], [1.0])
+    with pytest.raises(InputError, match="1 numbers are NaN or infinite"):
+        distances([1.0], [np.nan])
+    with pytest.raises(OptionError, match="between 0 and 1"):
+        exact_p(1.5, 3, 4)
+    with pytest.raises(OptionError, match="m is 0"):
+        asymptotic_p(0.5, 3, 0)
+    with pytest.raises(InputError, match="a row of p-values"):
+        holm([[0.1]])
