@@ -6,7 +6,8 @@
     ├── InputError (ValueError)     a value that a caller passed cannot be used
     │   ├── ImageError              images: rank, channels, size, dtype, bounds, NaN, files
     │   ├── LayerError              layer names, patterns or types that match nothing
-    │   └── OptionError             an option outside its allowed range
+    │   ├── OptionError             an option outside its allowed range
+    │   └── PlanError               a plan of an evaluation that cannot be run as it is written
     ├── SubjectError                the wrapped module is not a classifier we can listen to
     ├── ResponseError               a layer answered with NaN or infinity
     ├── FitError                    data that no distribution of the family fits
@@ -38,6 +39,10 @@ class LayerError(InputError):
 
 class OptionError(InputError):
     """An option outside its allowed range."""
+
+
+class PlanError(InputError):
+    """A plan of an evaluation that cannot be run as it is written."""
 
 
 class SubjectError(BenfourierError):

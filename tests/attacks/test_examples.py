@@ -92,6 +92,17 @@ def test_noise_is_as_long_as_the_perturbations(noise: str) -> None:
     assert float(found.noisy.max()) == 1.0
 
 
+def test_attacks_that_stand_beside_do_not_move_the_noise() -> None:
+    alone, both = made(attack="bim"), made(attack="bim", beside={"loud": ("bim-fixed", {"eps": 0.3})})
+    assert both.attacks == ("bim", "loud")
+    assert both.noise_level == alone.noise_level
+    assert both.ids == alone.ids
+    assert torch.equal(both.noisy, alone.noisy)
+    assert int(both.success["loud"].sum()) > 10
+    with pytest.raises(OptionError, match=r"attack and beside both hold 'bim'"):
+        made(attack="bim", beside="bim")
+
+
 def test_several_attacks_share_the_median_of_their_noise() -> None:
     seen: list[Crafted] = []
     found = made(attack=["bim", "deepfool", "r-pgd"], report=seen.append)

@@ -10,7 +10,7 @@ from benfourier.attacks.attack import check_classes, checked_ids, checked_labels
 from benfourier.attacks.crafting import Workshop
 from benfourier.attacks.identity import digest_of_subject, digests_of_images
 from benfourier.attacks.noise import CENTRES, Noise, draws
-from benfourier.attacks.roster import Options, Wanted, roster
+from benfourier.attacks.roster import Options, Wanted, check_apart, roster
 from benfourier.attacks.stock import Crafted, Stock
 from benfourier.data.examples import Examples
 from benfourier.data.funnel import Funnel
@@ -31,6 +31,7 @@ def make_examples(
     seed: int = 0,
     ids: Sequence[str] | None = None,
     options: Mapping[str, Options] | None = None,
+    beside: Wanted = (),
     noise: str = "median",
     cache: bool | str | PathLike[str] = True,
     chunk: int = CHUNK,
@@ -51,6 +52,7 @@ def make_examples(
         seed: of all random draws.
         ids: one per image, all different; an image's draws depend on the seed and its id only. By default its index.
         options: by attack, or label.
+        beside: further attacks, as in attack, that do not move the level of the noise.
         noise: Gaussian noise has the "median" or the "mean" L2 of the successful perturbations; with several
             attacks the median over the attacks.
         cache: where finished chunks are kept: a folder, True for the default one, False for nowhere.
@@ -61,6 +63,8 @@ def make_examples(
         report: called with what each attack made of the images that are classified correctly, and what it took.
     """
     entries = roster(attack, options or {})
+    others = roster(beside, {}) if beside else ()
+    check_apart(entries, others)
     check_choice("noise", noise, CENTRES)
     subject.check(images)
     names, truth = checked_ids(ids, len(images)), checked_labels(labels, len(images)).cpu()
@@ -77,11 +81,11 @@ def make_examples(
     )
     right = _classified(shop, images.detach().to("cpu", torch.float32).contiguous(), truth, names)
     crafted = {}
-    for entry in entries:
+    for entry in (*entries, *others):
         crafted[entry.label] = shop.crafted(entry, right)
         if report is not None:
             report(crafted[entry.label])
-    level, noisy = _with_noise(shop, right, crafted, noise)
+    level, noisy = _with_noise(shop, right, {entry.label: crafted[entry.label] for entry in entries}, noise)
     told, _ = shop.told(Stock(noisy, right.labels, right.ids, digests_of_images(noisy)), "noisy twins")
     left = (told == right.labels).nonzero().flatten()
     if not len(left):
@@ -103,7 +107,8 @@ def make_examples(
         ),
         seed=shop.seed,
         options={
-            "attacks": {entry.label: {"attack": entry.name, "options": entry.options} for entry in entries},
+            "attacks": {entry.label: {"attack": entry.name, "options": entry.options} for entry in (*entries, *others)},
+            "beside": [entry.label for entry in others],
             "noise": noise,
             "eight_bit": eight_bit,
             "chunk": chunk,

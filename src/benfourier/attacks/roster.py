@@ -40,6 +40,13 @@ def roster(wanted: Wanted, options: Mapping[str, Options]) -> tuple[Entry, ...]:
     return tuple(_entry(label, name, {**inside, **options.get(label, {})}) for label, (name, inside) in named.items())
 
 
+def check_apart(entries: tuple[Entry, ...], others: tuple[Entry, ...]) -> None:
+    """Raises OptionError if a label is in both."""
+    both = {entry.label for entry in entries} & {entry.label for entry in others}
+    if both:
+        raise OptionError(f"attack and beside both hold {min(both)!r}; give each a label of its own")
+
+
 def _by_label(wanted: Wanted) -> dict[str, tuple[str, Options]]:
     if isinstance(wanted, Mapping):
         named = {label: _pair(label, entry) for label, entry in wanted.items()}

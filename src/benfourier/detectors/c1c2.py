@@ -54,6 +54,7 @@ class C1C2(Method):
     cap_u: int = 1000
 
     name: ClassVar[str] = "c1c2"
+    lasting: ClassVar[bool] = True
     own: ClassVar[str] = "plain"
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {word: {"criteria": word} for word in CRITERIA}
 
@@ -133,6 +134,14 @@ class Criteria:
         """Returns some of the criteria with another noise or step."""
         changed: dict[str, Any] = {name: value}
         return replace(self, words=words, **changed)
+
+    def divided(self) -> "tuple[Criteria, ...]":
+        """Returns one measure per criterion, without the values of the others; ranks cannot be divided."""
+        if len(self.benign):
+            return (self,)
+        without = dict.fromkeys(GRIDS, 0.0)
+        own = {word: name for name, (word, _) in GRIDS.items()}
+        return tuple(replace(self, words=(w,), **{**without, own[w]: getattr(self, own[w])}) for w in self.words)
 
     def greatest(self, word: str) -> float:
         """Returns what a criterion cannot exceed: C1 of two unlike answers, or the logarithm of the cap."""

@@ -50,6 +50,7 @@ class DefenseGAN(Method):
     checkpoint: str | None = field(default=None, compare=False)
 
     name: ClassVar[str] = "defense-gan"
+    lasting: ClassVar[bool] = True
     clean: ClassVar[Literal["none", "optional", "needed"]] = "needed"
     own: ClassVar[str] = "plain"
     common: ClassVar[str] = "plain"

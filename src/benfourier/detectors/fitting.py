@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -21,6 +21,9 @@ from benfourier.errors import FitError, InputError
 from benfourier.subjects.subject import Subject
 from benfourier.subjects.weights import digest_of_weights
 
+if TYPE_CHECKING:
+    from benfourier.detectors.memo import Memo
+
 CALIBRATE = 0.2  # share of the source images that the classifier does not see: 16 of 80
 LEAST = 10  # source images
 
@@ -32,19 +35,29 @@ def fit(
     *,
     clean: Labelled | None = None,
     show_progress: bool | None = None,
+    memo: "Memo | None" = None,
 ) -> Detector:
     """Returns the detector that a method makes of examples.
 
     A fifth of the source images is held out for the posterior and the far field; the rest fits everything else.
+
+    Args:
+        method: what to fit.
+        subject: the classifier to guard.
+        examples: clean images with their noisy and adversarial twins.
+        clean: labelled clean images beyond the examples, for methods that use them.
+        show_progress: True or False to force progress bars; None draws them on a terminal.
+        memo: numbers that are known already; only methods whose numbers last use it.
     """
     start = time.perf_counter()
     _check(method, subject, examples, clean)
     fitted, held = _split(examples, method.seed)
-    measure = method.learn(subject, Lessons(fitted, clean, show_progress))
-    rows = measured(subject, measure, fitted, method.name, show_progress)
+    memo = memo if method.lasting else None
+    measure = method.learn(subject, Lessons(fitted, clean, show_progress, memo))
+    rows = measured(subject, measure, fitted, method.name, show_progress, memo)
     trained = train(method, rows)
     classifier = trained.classifier
-    apart = measured(subject, measure, held, method.name, show_progress)
+    apart = measured(subject, measure, held, method.name, show_progress, memo)
     if isinstance(classifier, Svm):
         classifier = classifier.guarded(apart.benign, rows.numbers)
         trained.facts["tau"] = classifier.log_tau
@@ -57,13 +70,21 @@ def fit(
 
 
 def measured(
-    subject: Subject, measure: Measure, examples: Examples, label: str, show_progress: bool | None = None
+    subject: Subject,
+    measure: Measure,
+    examples: Examples,
+    label: str,
+    show_progress: bool | None = None,
+    memo: "Memo | None" = None,
 ) -> Rows:
     """Returns the numbers of clean, noisy and attacked images; twins know their source."""
     found = []
     for part in parts_of(examples):
-        told = f"{label}: {part.kind}"
-        (numbers,) = numbers_of(subject, [measure], part.images, part.ids, label=told, show_progress=show_progress)
+        if memo is not None:
+            numbers = memo.numbers(subject, measure, part.images)
+        else:
+            told = f"{label}: {part.kind}"
+            (numbers,) = numbers_of(subject, [measure], part.images, part.ids, label=told, show_progress=show_progress)
         found.append((part, numbers))
     return stacked(found)
 

@@ -16,6 +16,7 @@ class MaxSoftmax(Method):
     """1 − max_c p_c(x): unsure is adversarial. Nothing is learned."""
 
     name: ClassVar[str] = "max-softmax"
+    lasting: ClassVar[bool] = True
     own: ClassVar[str] = "plain"
     common: ClassVar[str] = "plain"
     needs = frozenset({"listens"})

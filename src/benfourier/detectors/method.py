@@ -19,6 +19,7 @@ from benfourier.subjects.subject import Subject
 
 if TYPE_CHECKING:
     from benfourier.detectors.detector import Detector
+    from benfourier.detectors.memo import Memo
 
 NEEDS = ("listens", "samples", "gradients", "searches")
 RULES = ("paper", "authors")
@@ -59,6 +60,14 @@ class Working(Protocol):
 Measure = Listening | Working
 
 
+@runtime_checkable
+class Divisible(Protocol):
+    """A measure whose numbers are those of several others, side by side; a memo keeps each of them for itself."""
+
+    def divided(self) -> "tuple[Measure, ...]":
+        """Returns these measures, each without what only the others depend on."""
+
+
 @dataclass(frozen=True, eq=False)
 class Lessons:
     """What a method learns from.
@@ -67,11 +76,13 @@ class Lessons:
         examples: clean images with their noisy and adversarial twins.
         clean: labelled clean images beyond the examples, if the method may use any.
         show_progress: True or False to force progress bars; None draws them on a terminal.
+        memo: numbers that are known already, for a method that is lasting and tries values.
     """
 
     examples: Examples
     clean: Labelled | None = None
     show_progress: bool | None = None
+    memo: "Memo | None" = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +111,7 @@ class Method(ABC):
     own: ClassVar[str] = "svm"  # final classifier of its authors
     common: ClassVar[str] = "svm"  # final classifier under the paper's rules
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    lasting: ClassVar[bool] = False  # an image's numbers depend on its pixels and the measure's fields, not on its id
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # options that an id such as "c1c2:c1" stands for
 
     def __post_init__(self) -> None:

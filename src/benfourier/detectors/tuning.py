@@ -35,7 +35,7 @@ def best(
 
     few, worth = some(lessons.examples, method.seed, SOURCES), {}
     for value, measure in trials.items():
-        rows = measured(subject, measure, few, f"{label} {value:g}", lessons.show_progress)
+        rows = measured(subject, measure, few, f"{label} {value:g}", lessons.show_progress, lessons.memo)
         auroc = float(roc_auc_score(rows.adversarial, rows.numbers[:, 0].numpy()))
         worth[value] = auroc if method.final == "plain" else max(auroc, 1 - auroc)
         if float((rows.benign >= limit * (1 - ROUNDING)).double().mean()) > 0.5:

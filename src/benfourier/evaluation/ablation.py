@@ -19,7 +19,7 @@ from benfourier.detectors.method import Lessons
 from benfourier.detectors.rows import Rows
 from benfourier.errors import check_whole
 from benfourier.evaluation.intervals import estimate
-from benfourier.evaluation.metrics import Metric, Weights, auroc
+from benfourier.evaluation.metrics import Metric, auroc, over_folds
 from benfourier.evaluation.sample import Floats, Sample
 from benfourier.store.records import Estimate
 from benfourier.subjects.hearing import SOFTMAX
@@ -104,18 +104,11 @@ def _folds(examples: Examples, number: int, seed: int) -> tuple[Fold, ...]:
 def _held_out(mbf: MBF, rows: Rows, examples: Examples, parts: tuple[Fold, ...]) -> tuple[Floats, Metric]:
     """The score of every row by the machine that has not seen its source, and AUROC as the mean over these machines."""
     scores = np.empty(len(rows))
-    where = np.empty(len(rows), int)
+    where = np.empty(len(rows), np.intp)
     for number, fold in enumerate(parts):
         tested = {examples.ids[row] for row in fold.test}
         apart = np.array([source in tested for source in rows.sources])
         trained = train(mbf, rows.take(np.flatnonzero(~apart)))
         scores[apart] = trained.classifier.score(rows.take(np.flatnonzero(apart)).numbers).numpy()
         where[apart] = number
-
-    def mean(sample: Sample, weights: Weights = None) -> Floats:
-        used = np.ones((1, len(sample))) if weights is None else weights
-        each = [auroc(sample, used * (where == number)) for number in range(len(parts))]
-        found: Floats = np.mean(each, axis=0)
-        return found
-
-    return scores, mean
+    return scores, over_folds(auroc, where)

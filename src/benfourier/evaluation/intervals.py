@@ -17,7 +17,7 @@ CELLS = 2**23  # weights at once
 def estimate(metric: Metric, sample: Sample, *, seed: int = 0, draws: int = DRAWS) -> Estimate:
     """Returns a metric of a sample with the percentile interval of draws of its source images."""
     drawn = np.concatenate([metric(sample, weights) for weights in drawings(sample.sources, seed, draws)])
-    return _interval(float(metric(sample, None)[0]), drawn)
+    return interval(float(metric(sample, None)[0]), drawn)
 
 
 def difference(metric: Metric, one: Sample, other: Sample, *, seed: int = 0, draws: int = DRAWS) -> Estimate:
@@ -27,7 +27,7 @@ def difference(metric: Metric, one: Sample, other: Sample, *, seed: int = 0, dra
     drawn = np.concatenate(
         [metric(one, weights) - metric(other, weights) for weights in drawings(one.sources, seed, draws)]
     )
-    return _interval(float(metric(one, None)[0] - metric(other, None)[0]), drawn)
+    return interval(float(metric(one, None)[0] - metric(other, None)[0]), drawn)
 
 
 def drawings(sources: tuple[str, ...], seed: int, draws: int) -> Iterator[Floats]:
@@ -41,8 +41,8 @@ def drawings(sources: tuple[str, ...], seed: int, draws: int) -> Iterator[Floats
         yield random.multinomial(len(names), np.full(len(names), 1 / len(names)), size=count)[:, places].astype(float)
 
 
-def _interval(value: float, drawn: Floats) -> Estimate:
-    """Percentiles of the draws in which the metric exists; a value alone where none does."""
+def interval(value: float, drawn: Floats) -> Estimate:
+    """Returns percentiles of the draws in which the metric exists; a value alone where none does."""
     kept = drawn[np.isfinite(drawn)]
     if not len(kept):
         return Estimate(value, value, value)

@@ -73,6 +73,24 @@ def accuracy(threshold: float) -> Metric:
     return right
 
 
+def over_folds(metric: Metric, folds: NDArray[np.intp]) -> Metric:
+    """Returns the metric: mean of another over folds, since the scores of different machines cannot be compared.
+
+    Args:
+        metric: of the rows of one fold; folds in which it does not exist are left out.
+        folds: fold of each row, (N,).
+    """
+    rows = [np.flatnonzero(folds == fold) for fold in np.unique(folds)]
+
+    def mean(sample: Sample, weights: Weights = None) -> Floats:
+        used = _weights(sample, weights)
+        each = np.stack([metric(sample.take(part), used[:, part]) for part in rows])
+        known = np.isfinite(each)
+        return _ratio(np.where(known, each, 0.0).sum(axis=0), known.sum(axis=0).astype(float))
+
+    return mean
+
+
 def _ranked(scores: Floats) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Rows in ascending order of scores, and the last place of every group of equal ones."""
     order = np.argsort(scores, kind="stable")

@@ -41,6 +41,10 @@ class Sample:
     def __len__(self) -> int:
         return len(self.scores)
 
+    def take(self, rows: NDArray[np.intp]) -> "Sample":
+        """Returns some of the rows."""
+        return Sample(self.scores[rows], self.adversarial[rows], tuple(self.sources[row] for row in rows))
+
     @property
     def benign_count(self) -> int:
         """Number of benign rows."""

@@ -1,0 +1,152 @@
+"""A plan: what is to be evaluated, with every default filled in."""
+
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from benfourier.detectors.catalogue import method
+from benfourier.detectors.method import Method
+
+PROTOCOLS = ("non-transfer", "attack-transfer", "data-transfer", "strength-transfer", "mixed")
+STUDIES = ("ks", "profile", "cost", "pictures")
+ROLES = ("boundary", "strength")
+TRIVIAL = "max-softmax"  # it stands in every table
+DEAR = 200  # calibration images of a detector with few sources, the least that a rate of 5 % asks for
+
+
+@dataclass(frozen=True)
+class NetworkPlan:
+    """The network.
+
+    Args:
+        model: an id of the zoo, or package.module:factory.
+        weights: file beside the plan; empty if there is none.
+        digest: SHA-256 of that file; empty if it is not checked.
+        classes: number of classes for the factory, or their names; None for its own.
+        look: keywords of Subject: size, channels, mean, std, bounds, resize.
+        train: fields of Recipe to train it with; None if it is not trained.
+        share: of the source images that it learns from.
+    """
+
+    model: str
+    weights: str = ""
+    digest: str = ""
+    classes: Any = None
+    look: dict[str, Any] = field(default_factory=dict)
+    train: dict[str, Any] | None = None
+    share: float = 0.6
+
+
+@dataclass(frozen=True)
+class AttackPlan:
+    """An attack.
+
+    Args:
+        name: its id.
+        label: what it is called in tables.
+        role: boundary or strength.
+        sources: images that it is tried on, at most.
+        options: all of them.
+        reduced: a setting below the paper's, in words.
+    """
+
+    name: str
+    label: str
+    role: str
+    sources: int
+    options: dict[str, Any]
+    reduced: str = ""
+
+
+@dataclass(frozen=True)
+class DetectorPlan:
+    """A detector.
+
+    Args:
+        name: its id.
+        label: what it is called in tables.
+        given: options as the plan has them, the seed among them.
+        preset: a named set of options; None for none.
+        sources: it is fitted to and tested on, at most.
+        calibration: clean images that set its thresholds, at most.
+        reduced: a setting below the method's own, in words.
+    """
+
+    name: str
+    label: str
+    given: dict[str, Any]
+    preset: str | None
+    sources: int
+    calibration: int
+    reduced: str = ""
+
+    @property
+    def method(self) -> Method:
+        """The method with its options."""
+        return method(self.name, preset=self.preset, **self.given)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """All options, those left at their default too."""
+        chosen = self.method
+        return {part.name: getattr(chosen, part.name) for part in fields(chosen) if part.compare}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be evaluated.
+
+    Args:
+        name: of the plan.
+        seed: of splits, draws and attacks.
+        protocols: some of PROTOCOLS.
+        studies: some of STUDIES.
+        network: to be guarded.
+        source: of images, as the command line's --data has it.
+        other: a second source with the same classes; empty if there is none.
+        sources: images for detection, at most.
+        calibration: further clean images that set thresholds, at most.
+        attacks: all of them.
+        detectors: all of them, the trivial one among them.
+        credit: whose photographs the images are.
+        scale: name of the tables that were laid over the plan; "here" for none.
+        folder: that paths in the plan start from.
+        data_dir: what stands for {data} in paths.
+    """
+
+    name: str
+    seed: int
+    protocols: tuple[str, ...]
+    studies: tuple[str, ...]
+    network: NetworkPlan
+    source: str
+    other: str
+    sources: int
+    calibration: int
+    attacks: tuple[AttackPlan, ...]
+    detectors: tuple[DetectorPlan, ...]
+    credit: str = ""
+    scale: str = "here"
+    folder: Path = Path()
+    data_dir: Path | None = None
+
+    def attack(self, label: str) -> AttackPlan:
+        """Returns the attack of that label."""
+        return next(attack for attack in self.attacks if attack.label == label)
+
+    def detector(self, label: str) -> DetectorPlan:
+        """Returns the detector of that label."""
+        return next(detector for detector in self.detectors if detector.label == label)
+
+    def labels(self, role: str) -> tuple[str, ...]:
+        """Returns the labels of the attacks of one role."""
+        return tuple(attack.label for attack in self.attacks if attack.role == role)
+
+    def settings(self) -> dict[str, Any]:
+        """Returns everything that decides the results, as JSON can hold it; no folder of this machine is in it."""
+        told = {key: value for key, value in asdict(self).items() if key not in ("folder", "data_dir")}
+        told["detectors"] = [
+            {**{key: value for key, value in asdict(entry).items() if key != "given"}, "options": entry.options}
+            for entry in self.detectors
+        ]
+        return told

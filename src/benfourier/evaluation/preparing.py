@@ -1,0 +1,146 @@
+"""From a plan to a bench: the network, a walk through the images, and the attacks."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from benfourier.data.draws import names_by_content
+from benfourier.data.labelled import Labelled
+from benfourier.data.reading import read
+from benfourier.data.source import Source
+from benfourier.evaluation.bench import Bench
+from benfourier.evaluation.crafting import craft
+from benfourier.evaluation.network import Opened, open_network
+from benfourier.evaluation.plan import Plan
+from benfourier.evaluation.walk import BEYOND, Found, Wanted, folds_of, walk
+from benfourier.store.cache import Cache
+from benfourier.store.records import Crafted
+from benfourier.subjects.images import images
+from benfourier.subjects.weights import digest_of_weights
+from benfourier.theory.rates import clopper_pearson
+
+
+@dataclass(frozen=True, eq=False)
+class Ground:
+    """A network and its images before any attack.
+
+    Args:
+        opened: the network and the sources.
+        found: images of the first source, by their use.
+        other: images of the second one; None if there is none.
+        beyond: labelled clean images for detectors that learn from some; None if none of them does.
+    """
+
+    opened: Opened
+    found: Found
+    other: Found | None
+    beyond: Labelled | None
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """Labels of the sources; the second is empty if there is none."""
+        first, second = self.opened.source, self.opened.other
+        if second is None:
+            return first.name, ""
+        return first.name, second.name if second.name != first.name else f"{second.name} (other)"
+
+    def facts(self, plan: Plan) -> dict[str, object]:
+        """Returns what a run's record tells of the network."""
+        found, subject = self.found, self.opened.subject
+        return {
+            "name": plan.network.model,
+            "accuracy": found.right / found.looked,
+            "interval": list(clopper_pearson(found.right, found.looked)),
+            "images": found.looked,
+            "misclassified": len(found.wrong),
+            "calibration": len(found.calibration),
+            "unreadable": found.refused,
+            "weights": digest_of_weights(subject.module),
+            "parameters": sum(parameter.numel() for parameter in subject.module.parameters()),
+            "layers": subject.layers(),
+        }
+
+
+def survey(plan: Plan, cache: Cache | None, show_progress: bool | None = None) -> Ground:
+    """Returns the network of a plan and what it says of the images; it is trained first if need be."""
+    opened = open_network(plan, cache, show_progress)
+    hungry = any(entry.method.clean != "none" for entry in plan.detectors)
+    learned = _learned(opened) if len(opened.learned) else None
+    known = frozenset() if learned is None else frozenset(names_by_content(learned.images))
+    wanted = Wanted(plan.sources, plan.calibration, BEYOND if hungry and learned is None else 0)
+    found = walk(
+        opened.subject,
+        opened.source,
+        opened.held,
+        wanted,
+        seed=plan.seed,
+        known=known,
+        show_progress=show_progress,
+    )
+    beyond = (learned or found.beyond) if hungry else None
+    return Ground(opened, found, _second(plan, opened, found, known, beyond, show_progress), beyond)
+
+
+def prepare(
+    plan: Plan,
+    ground: Ground,
+    report: Callable[[Crafted], object],
+    cache: Cache | None = None,
+    show_progress: bool | None = None,
+) -> Bench:
+    """Returns the bench of a plan: all images attacked, or found in the cache.
+
+    Args:
+        plan: says which attacks.
+        ground: the network and its images.
+        report: called with the record of each attack.
+        cache: where attacked images are kept.
+        show_progress: True or False to force the bars; None draws them on a terminal.
+    """
+    subject, (source, other) = ground.opened.subject, ground.names
+    sets = {source: ground.found.sources}
+    data = {source: ground.opened.source.digest}
+    if ground.other is not None and ground.opened.other is not None:
+        sets[other], data[other] = ground.other.sources, ground.opened.other.digest
+    first = ground.found.sources
+    return Bench(
+        subject=subject,
+        source=source,
+        other=other,
+        groups={name: craft(plan, subject, name, part, report, cache, show_progress) for name, part in sets.items()},
+        folds=dict(zip(first.ids, folds_of(first.labels.tolist()), strict=True)),
+        order={name: part.ids for name, part in sets.items()},
+        calibration=ground.found.calibration,
+        wrong=ground.found.wrong,
+        beyond=ground.beyond,
+        data=data,
+    )
+
+
+def _learned(opened: Opened) -> Labelled:
+    """The images that the network learned from."""
+    batch = read(opened.source, opened.learned, show=False).images
+    taken = images(batch.pixels, opened.subject, layout="NHWC")
+    return Labelled(taken, torch.from_numpy(batch.labels), batch.ids)
+
+
+def _second(
+    plan: Plan, opened: Opened, found: Found, known: frozenset[str], beyond: Labelled | None, show: bool | None
+) -> Found | None:
+    """Images of the second source; those that the first has too are passed over."""
+    source: Source | None = opened.other
+    if source is None:
+        return None
+    sets = [found.sources.images, found.calibration, found.wrong] + ([] if beyond is None else [beyond.images])
+    met = known | {name for part in sets if len(part) for name in names_by_content(part)}
+    return walk(
+        opened.subject,
+        source,
+        np.arange(len(source)),
+        Wanted(plan.sources, 0),
+        seed=plan.seed,
+        known=met,
+        show_progress=show,
+    )

@@ -1,0 +1,144 @@
+"""Plans: read with every default, and refused with the path of what is wrong."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from benfourier.errors import PlanError
+from benfourier.evaluation.figures import RATES
+from benfourier.evaluation.plan import PROTOCOLS, STUDIES
+from benfourier.evaluation.plan_reading import check_opens, place_of, read_plan
+from tests.evaluation.tiny import PLAN, changed, plan_in
+
+
+def test_a_plan_is_read_with_all_its_defaults(tmp_path: Path) -> None:
+    plan = read_plan(plan_in(tmp_path))
+    assert (plan.name, plan.seed, plan.scale, plan.other, plan.studies) == ("tiny", 3, "here", "", ())
+    assert [attack.label for attack in plan.attacks] == ["bim", "deepfool", "strong"]
+    assert [attack.sources for attack in plan.attacks] == [70, 50, 70]
+    assert plan.attack("strong").options["eps"] == 0.2
+    assert plan.attack("bim").options["eps"] == 0.3
+    assert plan.network.train is not None
+    assert (plan.network.train["seed"], plan.network.train["epochs"], plan.network.share) == (3, 8, 0.5)
+    assert plan.detector("mbf").options["orders"] == 2
+    assert plan.detector("mbf").options["seed"] == 3
+
+
+def test_the_trivial_detector_is_in_every_plan_once(tmp_path: Path) -> None:
+    assert [entry.name for entry in read_plan(plan_in(tmp_path)).detectors] == ["max-softmax", "mbf"]
+    text = changed(('name = "mbf"\norders = 2\nC = 1.0\ngamma = "scale"', 'name = "max-softmax"\nlabel = "doubt"'))
+    assert [entry.label for entry in read_plan(plan_in(tmp_path, text)).detectors] == ["doubt"]
+
+
+def test_a_label_tells_the_options_that_were_changed(tmp_path: Path) -> None:
+    text = changed(('eps = 0.2\nlabel = "strong"', 'eps = "8/255"'))
+    (found,) = read_plan(plan_in(tmp_path, text)).labels("strength")
+    assert found == "bim-fixed eps=0.03137"
+
+
+def test_a_scale_is_laid_over_the_plan(tmp_path: Path) -> None:
+    text = PLAN + "\n[scales.paper.sizes]\nsources = 600\n[scales.paper.network.train]\nepochs = 9\n"
+    file = plan_in(tmp_path, text)
+    plan = read_plan(file, scale="paper")
+    assert (plan.scale, plan.sources, plan.calibration) == ("paper", 600, 220)
+    assert plan.network.train is not None
+    assert (plan.network.train["epochs"], plan.network.train["batch"]) == (9, 64)
+    assert read_plan(file).sources == 70
+    with pytest.raises(PlanError, match=r"there is no scale 'papr'; allowed: here, paper"):
+        read_plan(file, scale="papr")
+
+
+def test_a_dear_detector_takes_fewer_images_also_for_its_threshold(tmp_path: Path) -> None:
+    text = changed(("calibration = 220", "calibration = 900"), ("orders = 2", "orders = 2\nsources = 40"))
+    plan = read_plan(plan_in(tmp_path, text))
+    assert (plan.detector("mbf").sources, plan.detector("mbf").calibration) == (40, 200)
+    assert (plan.detector("max-softmax").sources, plan.detector("max-softmax").calibration) == (70, 900)
+
+
+def test_settings_hold_everything_but_the_folders_of_a_machine(tmp_path: Path) -> None:
+    plan = read_plan(plan_in(tmp_path), data_dir=tmp_path)
+    told = json.dumps(plan.settings())
+    assert str(tmp_path) not in told
+    assert '"orders": 2' in told
+    assert '"eps": 0.2' in told
+
+
+def test_sources_are_found_from_the_folder_of_the_plan_or_of_the_data(tmp_path: Path) -> None:
+    text = changed(('source = "digits"', 'source = "{data}/x.npz:test"\nother = "y.npz"'))
+    plan = read_plan(plan_in(tmp_path, text), data_dir=tmp_path / "far")
+    assert place_of(plan, plan.source) == str(tmp_path / "far" / "x.npz:test")
+    (tmp_path / "y.npz").touch()
+    assert place_of(plan, plan.other) == str(tmp_path / "y.npz")
+    with pytest.raises(PlanError, match=r"data.source: .*x\.npz:test' is neither an embedded one nor a file"):
+        check_opens(plan)
+    with pytest.raises(PlanError, match=r"there is no folder for \{data\}; give it with --data-dir"):
+        check_opens(read_plan(plan_in(tmp_path, text)))
+
+
+def test_weights_that_are_not_there_are_told_before_anything_runs(tmp_path: Path) -> None:
+    text = changed(("train = { epochs = 8, share = 0.5, shift = 0, batch = 64, bf16 = false }", 'weights = "w.st"'))
+    with pytest.raises(PlanError, match=r"network.weights is 'w.st'; there is no such file"):
+        check_opens(read_plan(plan_in(tmp_path, text)))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ('name = "tiny"', 'name = "tiny', r"tiny.toml, line 2: .*; correct the line"),
+        ("seed = 3", "seed = 3 4", r"tiny.toml, line 3: "),
+        ("seed = 3", 'seed = "3"', r"seed is '3'; it must be a whole number"),
+        ("seed = 3", "seed = true", r"seed is True; it must be a whole number"),
+        ("seed = 3", "sed = 3", r"sed is no key of a plan; allowed: .*seed.*; did you mean 'seed'\?"),
+        ('"mixed"', '"mixd"', r"protocols\[3\] is 'mixd'; allowed: non-transfer, .*; did you mean 'mixed'\?"),
+        ('"mixed"', '"non-transfer"', r"protocols\[3\] is 'non-transfer' again"),
+        ('"mixed"]', '"mixed"]\nstudies = ["kss"]', r"studies\[0\] is 'kss'; allowed: ks, profile, cost, pictures"),
+        ('"mixed"]', '"data-transfer"]', r"data.other is missing; data-transfer needs a second source"),
+        ("tests.evaluation.tiny:network", "lid-mnis", r"network.model is 'lid-mnis'; .*did you mean 'lid-mnist'\?"),
+        ("epochs = 8", "epochs = 0", r"network.train.epochs is 0; it must be a whole number of at least 1"),
+        ("epochs = 8", "epoch = 8", r"network.train.epoch is no key of a plan; .*did you mean 'epochs'\?"),
+        ("share = 0.5", "share = 1.5", r"network.train.share is 1.5; it must be from 0.05 to 0.95"),
+        ("bf16 = false }", 'bf16 = false }\nweights = "w"', r"network.train is given beside weights 'w'"),
+        ("bf16 = false }", "bf16 = false }\nbound = 1", r"network.bound is no key .*did you mean 'bounds'\?"),
+        ('source = "digits"', "source = 1", r"data.source is 1; it must be text"),
+        ("bf16 = false }", "bf16 = false }\nbounds = [1, 0]", r"network.bounds are \[1, 0\]; they must be two finite"),
+        ("bf16 = false }", 'bf16 = false }\nsize = "x"', r"network.size is 'x'; it must be a whole number"),
+        ("sources = 70", "sources = 4", r"sizes.sources is 4; it must be a whole number of at least 10"),
+        ("sources = 50", "sources = 80", r"attacks\[1\].sources is 80; .* at least 10 and at most 70"),
+        ("eps = 0.2", "eps = -1", r"attacks\[2\].eps is -1; it must be a number above 0"),
+        ("eps = 0.2", "epz = 0.2", r"attacks\[2\].epz: bim-fixed has no option 'epz'; .*did you mean 'eps'\?"),
+        ('name = "deepfool"', 'name = "deepfol"', r"attacks\[1\].name is 'deepfol'; .*did you mean 'deepfool'\?"),
+        ('name = "deepfool"', 'label = "x"', r"attacks\[1\].name is missing; it must be text"),
+        ('label = "strong"', 'label = "bim"', r"attacks\[2\].label is 'bim' again"),
+        ('label = "strong"', 'label = "noisy"', r"attacks\[2\].label is 'noisy', which names images"),
+        ('role = "strength"', 'role = "strong"', r"attacks\[2\].role is 'strong'; allowed: boundary, strength"),
+        ('role = "strength"', "", r"protocols hold strength-transfer, but no attack has role = 'strength'"),
+        ('role = "strength"', 'role = "strength"\nsources = 60', r"attacks\[2\].sources is 60; .*allowed: 50, 70"),
+        ('name = "mbf"', 'name = "mbv"', r"detectors\[0\].name is 'mbv'; allowed: mbf, .*did you mean 'mbf'\?"),
+        ("orders = 2", "orders = 0", r"detectors\[0\].orders is 0; it must be a whole number of at least 1"),
+        ("orders = 2", "order = 2", r"detectors\[0\].order: mbf has no option 'order'; .*did you mean 'orders'\?"),
+        ("orders = 2", 'preset = "papr"', r"detectors\[0\]: preset of mbf is 'papr'; allowed: paper"),
+        ("[[detectors]]", "[detectors]", r"detectors is \{.*; it must be a list"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_path(tmp_path: Path, old: str, new: str, told: str) -> None:
+    with pytest.raises(PlanError, match=told):
+        read_plan(plan_in(tmp_path, changed((old, new))))
+
+
+def test_a_plan_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match=r"no.toml: it cannot be read \(No such file or directory\)"):
+        read_plan(tmp_path / "no.toml")
+    (tmp_path / "b.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(PlanError, match=r"it is no UTF-8 text"):
+        read_plan(tmp_path / "b.toml")
+
+
+def test_the_plan_on_the_page_is_one(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "evaluation.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```toml\n(.*?)```", page, flags=re.DOTALL)
+    plan = read_plan(plan_in(tmp_path, block), scale="paper")
+    assert (plan.sources, plan.labels("strength")) == (8175, ("bim-fixed 0.1",))
+    for word in (*PROTOCOLS, *STUDIES, *RATES):
+        assert f"`{word}`" in page or f"@{word}`" in page

@@ -1,0 +1,73 @@
+"""Protocols: what is fitted to what, and what is asked of it."""
+
+from pathlib import Path
+
+import pytest
+
+from benfourier.evaluation.plan_reading import read_plan
+from benfourier.evaluation.protocols import trials_of
+from benfourier.evaluation.trials import Target, Trial
+from tests.evaluation.tiny import PLAN, changed, plan_in
+
+ALL = changed(('"mixed"]', '"mixed", "data-transfer"]'), ('source = "digits"', 'source = "digits"\nother = "far"'))
+
+
+def asked(folder: Path, protocol: str) -> dict[tuple[str, ...], list[str]]:
+    """By fitted attacks, what mbf is tested on under one protocol."""
+    trials = trials_of(read_plan(plan_in(folder, ALL)), "near", "far", protocol)
+    return {
+        trial.fitted: [f"{target.source} {target.attack}" for target in trial.targets]
+        for trial in trials
+        if trial.detector == "mbf"
+    }
+
+
+@pytest.mark.parametrize(
+    ("protocol", "wanted"),
+    [
+        ("non-transfer", {("bim",): ["near bim"], ("deepfool",): ["near deepfool"]}),
+        (
+            "attack-transfer",
+            {("bim",): ["near bim", "near deepfool"], ("deepfool",): ["near bim", "near deepfool"]},
+        ),
+        ("data-transfer", {("bim",): ["far bim"], ("deepfool",): ["far deepfool"]}),
+        (
+            "strength-transfer",
+            {
+                ("bim",): ["near strong"],
+                ("deepfool",): ["near strong"],
+                ("bim", "deepfool"): ["near strong"],
+                ("strong",): ["near bim", "near deepfool"],
+            },
+        ),
+        ("mixed", {("bim", "deepfool", "strong"): ["near bim", "near deepfool", "near strong"]}),
+    ],
+)
+def test_a_protocol_fits_and_tests_as_it_says(
+    tmp_path: Path, protocol: str, wanted: dict[tuple[str, ...], list[str]]
+) -> None:
+    assert asked(tmp_path, protocol) == wanted
+
+
+def test_a_fit_that_several_protocols_ask_for_is_one_trial(tmp_path: Path) -> None:
+    trials = trials_of(read_plan(plan_in(tmp_path, ALL)), "near", "far")
+    fits = [(trial.detector, trial.fitted) for trial in trials]
+    assert len(fits) == len(set(fits)) == 2 * 5
+    (one,) = [trial for trial in trials if trial.detector == "mbf" and trial.fitted == ("bim",)]
+    assert [ask.protocol for ask in one.asks] == [
+        "non-transfer",
+        "attack-transfer",
+        "strength-transfer",
+        "data-transfer",
+    ]
+    assert one.targets.count(Target("near", "bim")) == 1
+
+
+def test_cheap_detectors_come_first(tmp_path: Path) -> None:
+    text = PLAN.replace("[[detectors]]", '[[detectors]]\nname = "c1c2"\n[[detectors]]')
+    trials = trials_of(read_plan(plan_in(tmp_path, text)), "near", "", "mixed")
+    assert [trial.detector for trial in trials] == ["max-softmax", "mbf", "c1c2"]
+
+
+def test_a_trial_says_what_it_is() -> None:
+    assert str(Trial("mbf", ("bim", "deepfool"), "near", ())) == "mbf fitted to bim, deepfool"

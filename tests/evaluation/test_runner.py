@@ -1,0 +1,194 @@
+"""Runs: from a plan to a ledger, interrupted or not."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from benfourier.evaluation.executors import Broken, ProcessPool
+from benfourier.evaluation.plan_reading import read_plan
+from benfourier.evaluation.runner import Summary, evaluate
+from benfourier.store.ledger import Ledger, read
+from benfourier.store.records import Cost, Crafted, Failure, KsResult, Outcome, Picture, Profile, Run
+from tests.cli.calling import call
+from tests.evaluation.tiny import PLAN, changed, plan_in
+
+ROOT = Path(__file__).parents[2]
+T = TypeVar("T")
+R = TypeVar("R")
+TIMES = ("date", "seconds")
+SMALL = changed(
+    ('"non-transfer", "attack-transfer", "strength-transfer", "mixed"', '"non-transfer", "attack-transfer"')
+)
+
+
+def run(folder: Path, text: str = PLAN, name: str = "l.jsonl", **options: Any) -> Summary:
+    return evaluate(read_plan(plan_in(folder, text)), folder / name, show_progress=False, **options)
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    """The lines of a ledger without dates and times; equal ones once."""
+    found = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    told = {
+        json.dumps({key: value for key, value in line.items() if key not in TIMES}, sort_keys=True) for line in found
+    }
+    return [json.loads(line) for line in sorted(told)]
+
+
+def test_a_plan_becomes_a_ledger(tmp_path: Path) -> None:
+    came = run(tmp_path)
+    assert came.failures == ()
+    first, *rest = Ledger(tmp_path / "l.jsonl").records()
+    assert isinstance(first, Run)
+    assert first.network["accuracy"] > 0.8
+    assert (first.settings["sources"], first.settings["calibration"]) == (70, 220)
+    crafted = {record.attack: record for record in rest if isinstance(record, Crafted)}
+    assert crafted["bim"].noise_level == crafted["strong"].noise_level != crafted["deepfool"].noise_level
+    outcomes = [record for record in rest if isinstance(record, Outcome)]
+    assert len(outcomes) == came.outcomes == 2 * (2 + 2 + 4 + 1)
+    assert {record.folds for record in outcomes} == {5}
+    for record in outcomes:
+        for cell in record.cells:
+            assert 30 <= cell.sources <= crafted[cell.attack].successes
+            assert 0 <= cell.metrics["auroc"].low <= cell.metrics["auroc"].value <= cell.metrics["auroc"].high <= 1
+            assert ("over-trivial" in cell.metrics) == (record.detector != "max-softmax")
+            assert {"tpr@5%", "fpr-noisy@5%"} <= cell.metrics.keys()
+            assert "tpr@1%" not in cell.metrics
+    told = {(r.protocol, r.fitted): r for r in outcomes if r.detector == "mbf"}
+    alone, row = told["non-transfer", ("bim",)], told["attack-transfer", ("bim",)]
+    assert alone.cells[0].metrics == row.cells[0].metrics
+    assert alone.key != row.key
+
+
+def test_a_second_start_does_nothing_again_and_a_larger_plan_only_what_is_new(tmp_path: Path) -> None:
+    first = run(tmp_path, SMALL)
+    assert (first.trials, first.run, first.outcomes) == (4, 4, 8)
+    again = run(tmp_path, SMALL)
+    assert (again.trials, again.run, again.outcomes, again.records) == (4, 0, 0, 1)
+    more = run(tmp_path, SMALL + '\n[[detectors]]\nname = "mbf"\nlabel = "more"\norders = 3\nC = 1.0\ngamma = 1.0\n')
+    assert (more.trials, more.run, more.outcomes) == (6, 2, 4)
+    only = run(tmp_path, PLAN, only="mixed")
+    assert (only.trials, only.outcomes) == (2, 2)
+
+
+def test_processes_find_what_one_process_finds(tmp_path: Path) -> None:
+    run(tmp_path, SMALL)
+    came = run(tmp_path, SMALL, "pool.jsonl", executor=ProcessPool(2))
+    assert came.failures == ()
+    assert lines(tmp_path / "pool.jsonl") == lines(tmp_path / "l.jsonl")
+
+
+def test_a_trial_that_fails_is_told_and_tried_again(tmp_path: Path) -> None:
+    broken = SMALL + '\n[[detectors]]\nname = "mbf"\nlabel = "broken"\nlayers = ["nowhere"]\n'
+    came = run(tmp_path, broken)
+    assert came.outcomes == 8
+    assert {failure.trial for failure in came.failures} == {
+        f"broken fitted to {attack}, {protocol}"
+        for attack in ("bim", "deepfool")
+        for protocol in ("non-transfer", "attack-transfer")
+    }
+    assert "LayerError" in came.failures[0].error
+    again = run(tmp_path, broken)
+    assert (again.run, len(again.failures)) == (2, 4)
+    assert sum(isinstance(record, Failure) for record in read(tmp_path / "l.jsonl")) == 4
+
+
+def test_an_attack_that_hardly_succeeds_is_shown_as_too_few(tmp_path: Path) -> None:
+    text = SMALL.replace('name = "deepfool"', 'name = "bim-fixed"\nlabel = "weak"\neps = 0.005')
+    came = run(tmp_path, text)
+    assert came.failures == ()
+    found = {(r.protocol, r.fitted): r for r in read(came.ledger) if isinstance(r, Outcome) and r.method == "mbf"}
+    weak = found["attack-transfer", ("weak",)]
+    assert {cell.note for cell in weak.cells} == {f"too few: {weak.fit_sources} successes to fit to, 30 are needed"}
+    assert (weak.overall, weak.folds) == ({}, 0)
+    good, bad = found["attack-transfer", ("bim",)].cells
+    assert good.metrics
+    assert (bad.metrics, bad.scores, bad.note[:7]) == ({}, None, "too few")
+
+
+def test_studies_are_made_once_and_pictures_lie_beside_the_ledger(tmp_path: Path) -> None:
+    text = SMALL.replace(', "attack-transfer"]', ']\nstudies = ["ks", "profile", "cost", "pictures"]')
+    text = text.replace("sources = 70", "sources = 36").replace("sources = 50\n", "")
+    came = run(tmp_path, text)
+    assert came.failures == ()
+    found = read(came.ledger)
+    assert {r.detector for r in found if isinstance(r, Cost)} == {"max-softmax", "mbf"}
+    assert {r.study for r in found if isinstance(r, KsResult)} == {"h1", "h2.1", "h2.2", "h2.3", "h2-sources"}
+    assert {r.kind for r in found if isinstance(r, Profile)} == {"clean", "noisy", "bim", "deepfool", "strong"}
+    pictures = [r for r in found if isinstance(r, Picture)]
+    assert pictures
+    assert all((tmp_path / file).is_file() for picture in pictures for file in picture.files)
+    again = run(tmp_path, text)
+    assert (again.outcomes, again.records) == (0, 1)
+
+
+def test_a_large_set_is_split_once(tmp_path: Path) -> None:
+    text = changed(
+        ('["non-transfer", "attack-transfer", "strength-transfer", "mixed"]', '["non-transfer"]'),
+        ("share = 0.5", "share = 0.3"),
+        ("sources = 70", "sources = 560"),
+        ('name = "bim"\n[[attacks]]\n', ""),
+        ('sources = 50\n[[attacks]]\nname = "bim-fixed"\neps = 0.2\nlabel = "strong"\nrole = "strength"\n', ""),
+    )
+    came = run(tmp_path, text)
+    assert came.failures == ()
+    found = [record for record in read(came.ledger) if isinstance(record, Outcome)]
+    assert {record.folds for record in found} == {1}
+    assert all(record.cells[0].sources < 0.25 * record.fit_sources + 5 for record in found)
+
+
+class Deadly:
+    """Does one task and kills its own process while the next one waits."""
+
+    def run(self, tasks: Sequence[T], do: Callable[[T], R]) -> Iterator[tuple[T, R | Broken]]:
+        yield tasks[0], do(tasks[0])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_killed_run_goes_on_and_ends_with_the_same_ledger(tmp_path: Path) -> None:
+    file = plan_in(tmp_path, SMALL)
+    whole, cut = tmp_path / "whole.jsonl", tmp_path / "cut.jsonl"
+    evaluate(read_plan(file), whole, show_progress=False)
+    command = (
+        "from tests.evaluation.test_runner import *;"
+        f"evaluate(read_plan({str(file)!r}), {str(cut)!r}, executor=Deadly(), show_progress=False)"
+    )
+    # a cache of its own, so that everything is made again
+    environment = {**os.environ, "BENFOURIER_CACHE": str(tmp_path / "cache")}
+    killed = subprocess.run([sys.executable, "-c", command], cwd=ROOT, env=environment)  # noqa: S603
+    assert killed.returncode == -signal.SIGKILL
+    assert sum(line["record"] == "outcome" for line in lines(cut)) == 2
+    with cut.open("ab") as file_of_it:
+        file_of_it.write(b'{"record": "outc')  # what a kill in the midst of a line leaves
+    came = evaluate(read_plan(file), cut, cache=tmp_path / "cache", show_progress=False)
+    assert came.outcomes == 6
+    assert lines(cut) == lines(whole)
+
+
+def test_the_verb_runs_a_plan_and_tells_what_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = plan_in(tmp_path, SMALL + '\n[[detectors]]\nname = "mbf"\nlabel = "broken"\nlayers = ["nowhere"]\n')
+    dry = call(capsys, "evaluate", file, "--dry-run", "--json")
+    assert dry.code == 0
+    assert (dry.json["trials"], len(dry.json["outcomes"])) == (6, 12)
+    assert not (tmp_path / "tiny.jsonl").exists()
+    found = call(capsys, "evaluate", file, "--only", "non-transfer", "--json")
+    assert found.code == 6
+    assert (found.json["trials"], found.json["outcomes"], len(found.json["failures"])) == (6, 4, 2)
+    assert found.json["ledger"] == str(tmp_path / "tiny.jsonl")
+    plain = call(capsys, "evaluate", file, "--only", "non-transfer")
+    assert "2 of 6 trials run, 4 were done before" in plain.out
+    assert "failed: broken fitted to bim, non-transfer: LayerError" in plain.err
+
+
+def test_the_verb_refuses_a_bad_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = call(capsys, "evaluate", plan_in(tmp_path, PLAN.replace("eps = 0.2", "eps = 0")))
+    assert found.code == 2
+    assert "attacks[2].eps is 0; it must be a number above 0" in found.err
+    other = call(capsys, "evaluate", plan_in(tmp_path), "--only", "mixd")
+    assert (other.code, "did you mean 'mixed'?" in other.err) == (2, True)
