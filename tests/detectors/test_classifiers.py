@@ -37,7 +37,7 @@ def scaled(made: Rows) -> np.ndarray:
 def test_the_svm_is_the_one_scikit_learn_fits(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(classifiers, "KERNEL_ROWS", limit)
     made = rows()
-    found = train(MBF(C=3.0, gamma=0.2), made).classifier
+    found = train(MBF(scaling="standard", C=3.0, gamma=0.2), made).classifier
     theirs = SVC(C=3.0, gamma=0.2).fit(scaled(made), made.adversarial)
     assert isinstance(found, Svm)
     assert np.abs(found.decision(made.numbers).numpy() - theirs.decision_function(scaled(made))).max() < 1e-6
@@ -45,7 +45,7 @@ def test_the_svm_is_the_one_scikit_learn_fits(limit: int, monkeypatch: pytest.Mo
 
 def test_gamma_scale_is_that_of_scikit_learn() -> None:
     made = rows()
-    found = train(MBF(C=1.0, gamma="scale"), made).classifier
+    found = train(MBF(scaling="standard", C=1.0, gamma="scale"), made).classifier
     theirs = SVC(C=1.0, gamma="scale").fit(scaled(made), made.adversarial)
     assert isinstance(found, Svm)
     assert found.gamma == pytest.approx(theirs._gamma)
@@ -53,7 +53,7 @@ def test_gamma_scale_is_that_of_scikit_learn() -> None:
 
 def test_the_logistic_regression_is_the_one_scikit_learn_fits() -> None:
     made = rows()
-    found = train(MBF(classifier="logistic", C=0.5), made).classifier
+    found = train(MBF(scaling="standard", classifier="logistic", C=0.5), made).classifier
     theirs = LogisticRegression(C=0.5, max_iter=2000).fit(scaled(made), made.adversarial)
     assert isinstance(found, Logistic)
     assert np.allclose(found.score(made.numbers).numpy(), theirs.decision_function(scaled(made)))
@@ -78,7 +78,7 @@ def test_boosted_trees_say_that_they_have_no_gradient() -> None:
 @pytest.mark.parametrize("options", [{}, {"classifier": "logistic"}])
 def test_cross_validation_chooses_what_is_best_on_other_sources(options: dict[str, Any]) -> None:
     made = rows(shift=0.7)
-    found = train(MBF(**options), made)
+    found = train(MBF(scaling="standard", C="cv", gamma="cv", **options), made)
     assert found.facts["C"] in classifiers.COSTS
     scores = found.classifier.score(rows(seed=9, shift=0.7).numbers).numpy()
     assert roc_auc_score(made.adversarial, scores) > 0.8
@@ -101,7 +101,7 @@ def test_cross_validation_takes_part_of_many_sources(monkeypatch: pytest.MonkeyP
 def test_a_column_that_never_changes_is_left_alone() -> None:
     made = rows()
     numbers = torch.cat([made.numbers, torch.full((len(made), 1), 0.1).double()], dim=1)
-    found = train(MBF(C=1.0, gamma="scale"), Rows(numbers, made.adversarial, made.sources, made.kinds)).classifier
+    found = train(MBF(scaling="standard", C=1.0, gamma="scale"), Rows(numbers, made.adversarial, made.sources, made.kinds)).classifier
     assert isinstance(found, Svm)
     assert float(found.scale[-1]) == 1.0
     assert torch.isfinite(found.score(numbers)).all()
@@ -134,7 +134,7 @@ def test_plain_takes_one_number_only() -> None:
 
 def test_too_few_sources_for_cross_validation_are_refused() -> None:
     with pytest.raises(FitError, match="cross-validation needs 3"):
-        train(MBF(), rows(2))
+        train(MBF(C="cv"), rows(2))
 
 
 def test_the_sigmoid_gives_the_rate_that_scores_have() -> None:

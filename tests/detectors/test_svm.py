@@ -1,6 +1,7 @@
 import math
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -79,11 +80,35 @@ def test_far_rows_score_above_every_near_one_however_the_bias_stands() -> None:
 @pytest.mark.parametrize(("count", "allowed"), [(50, 0), (999, 0), (1000, 1), (4000, 4)])
 def test_at_most_one_in_a_thousand_held_out_benign_rows_is_far(count: int, allowed: int) -> None:
     ours, _, _ = machine()
+    weak = replace(ours, weights=ours.weights / ours.weights.abs().sum())  # it is blind as soon as it is far
     benign = torch.from_numpy(np.random.default_rng(4).normal(size=(count, 6)))
-    guarded = ours.guarded(benign, benign)
-    far = guarded.far(guarded.parts(benign)[1]) > 0
-    assert int(far.sum()) <= allowed
+    for one in (ours, weak):
+        guarded = one.guarded(benign, benign)
+        far = guarded.far(guarded.parts(benign)[1]) > 0
+        assert int(far.sum()) <= allowed
     assert int(far.sum()) == math.floor(svm.RARE * count)
+
+
+def test_a_few_held_out_rows_are_enough_to_keep_other_benign_ones_out_of_the_far_field() -> None:
+    ours, _, _ = machine()
+    weak = replace(ours, weights=ours.weights / ours.weights.abs().sum())
+    random = np.random.default_rng(5)
+    others = torch.from_numpy(random.normal(size=(4000, 6)))
+    shares = []
+    for _ in range(20):
+        few = torch.from_numpy(random.normal(size=(50, 6)))
+        guarded = weak.guarded(few, few)
+        shares.append(float((guarded.far(guarded.parts(others)[1]) > 0).double().mean()))
+    assert np.mean(shares) < 0.01  # the least of 50 rows would leave one in 51 beyond it
+
+
+def test_rows_that_the_machine_can_tell_apart_are_not_far() -> None:
+    ours, _, rows = machine()
+    guarded = ours.guarded(rows[:5], rows)
+    decision, nearest = guarded.parts(torch.cat([3 * rows, 6 * rows]))
+    far = guarded.far(nearest) > 0
+    assert far.any()
+    assert (decision[far] - guarded.bias).abs().max() <= svm.MARGIN
 
 
 def test_memory_is_bounded_by_the_block_and_not_by_rows_times_vectors() -> None:

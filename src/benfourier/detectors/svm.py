@@ -1,7 +1,8 @@
 """RBF support vector machine whose score is closed-form in torch: score = Σ_s w_s exp(−γ‖z − v_s‖²) + b.
 
 Far from every support vector that sum is the bias, whatever the image. So where the largest kernel value is below τ a
-term of its own is added, which grows with the distance; τ is such that held-out benign images stay above it.
+term of its own is added, which grows with the distance; τ is such that held-out benign images stay above it, and that
+all vectors together move the score by no more than the margin: nearer, the machine is not blind.
 """
 
 import math
@@ -12,6 +13,8 @@ from torch import Tensor
 
 BLOCK = 2**23  # kernel values at once
 RARE = 0.001  # share of held-out benign images that may lie in the far field
+TAIL = 0.2  # share of them from which the share beyond all of them is told, if they are few
+MARGIN = 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +80,20 @@ class Svm:
             everything: rows with the highest scores that near images reach; far ones are raised above them.
         """
         decision, nearest = self.parts(benign)
-        order = nearest.sort().values
-        log_tau = float(order[math.floor(RARE * len(order))])
+        blind = math.log(MARGIN / max(float(self.weights.abs().sum()), MARGIN))
         highest = max(float(self.decision(everything).max()), float(decision.max()))
-        return replace(self, log_tau=log_tau, lift=max(0.0, highest - self.bias))
+        return replace(self, log_tau=min(_rare(nearest), blind), lift=max(0.0, highest - self.bias) + MARGIN)
+
+
+def _rare(nearest: Tensor) -> float:
+    """The value that all but RARE of the rows exceed.
+
+    Where rows are too few to tell, their tail is taken to go on as it began, exponentially.
+    """
+    order = nearest.sort().values
+    found = float(order[math.floor(RARE * len(order))])
+    if RARE * len(order) >= 1:
+        return found
+    edge = float(order.quantile(TAIL))
+    excess = float((edge - order[order <= edge]).mean())
+    return min(found, edge - excess * math.log(TAIL / RARE))
