@@ -9,7 +9,7 @@ import pytest
 from benfourier.errors import PlanError
 from benfourier.evaluation.figures import RATES
 from benfourier.evaluation.plan import PROTOCOLS, STUDIES
-from benfourier.evaluation.plan_reading import check_opens, place_of, read_plan
+from benfourier.evaluation.plan_reading import check_opens, place_of, read_plan, weights_of
 from tests.evaluation.tiny import PLAN, changed, plan_in
 
 
@@ -75,6 +75,13 @@ def test_sources_are_found_from_the_folder_of_the_plan_or_of_the_data(tmp_path: 
         check_opens(plan)
     with pytest.raises(PlanError, match=r"there is no folder for \{data\}; give it with --data-dir"):
         check_opens(read_plan(plan_in(tmp_path, text)))
+
+
+def test_weights_may_lie_in_the_folder_of_the_data(tmp_path: Path) -> None:
+    old = "train = { epochs = 8, share = 0.5, shift = 0, batch = 64, bf16 = false }"
+    text = changed((old, 'weights = "{data}/w.st"'))
+    plan = read_plan(plan_in(tmp_path, text), data_dir=tmp_path / "there")
+    assert weights_of(plan) == tmp_path / "there" / "w.st"
 
 
 def test_weights_that_are_not_there_are_told_before_anything_runs(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def evaluate(
     plan: Annotated[Path, typer.Argument(help="A TOML file.", show_default=False)],
     ledger: Annotated[
         Path | None,
-        typer.Option("--ledger", "-l", help="File to append to. [default: the plan's name with .jsonl, beside it]"),
+        typer.Option("--ledger", "-l", help="File to append to. [default: the plan's ledger, or its name with .jsonl]"),
     ] = None,
     scale: Annotated[str | None, typer.Option("--scale", help="Tables of the plan that are laid over it.")] = None,
     data_dir: Annotated[
@@ -48,7 +48,8 @@ def evaluate(
     found = read_plan(plan, scale=scale, data_dir=data_dir)
     if only is not None:
         check_choice("only", only, found.protocols)
-    file = ledger or plan.with_suffix(".jsonl" if found.scale == "here" else f".{found.scale}.jsonl")
+    usual = plan.parent / found.ledger if found.ledger else plan.with_suffix(".jsonl")
+    file = ledger or (usual if found.scale == "here" else usual.with_suffix(f".{found.scale}.jsonl"))
     if dry_run:
         check_opens(found)
         fresh(found)

@@ -11,7 +11,7 @@ from benfourier.data.source import Source
 from benfourier.data.splits import Indices, split
 from benfourier.errors import PlanError
 from benfourier.evaluation.plan import Plan
-from benfourier.evaluation.plan_reading import place_of
+from benfourier.evaluation.plan_reading import place_of, weights_of
 from benfourier.store.artifact import Arrays
 from benfourier.store.cache import Cache, fetch
 from benfourier.store.digest import digest_of
@@ -48,7 +48,7 @@ def fresh(plan: Plan) -> Subject:
         torch.manual_seed(plan.seed)
         return open_subject(
             network.model,
-            weights=plan.folder / network.weights if network.weights else None,
+            weights=weights_of(plan) if network.weights else None,
             digest=network.digest or None,
             classes=tuple(network.classes) if isinstance(network.classes, list) else network.classes,
             pretrained=network.train is None,

@@ -109,6 +109,7 @@ class Plan:
         attacks: all of them.
         detectors: all of them, the trivial one among them.
         credit: whose photographs the images are.
+        ledger: file to append to, from the plan's folder; empty for one beside the plan.
         scale: name of the tables that were laid over the plan; "here" for none.
         folder: that paths in the plan start from.
         data_dir: what stands for {data} in paths.
@@ -126,6 +127,7 @@ class Plan:
     attacks: tuple[AttackPlan, ...]
     detectors: tuple[DetectorPlan, ...]
     credit: str = ""
+    ledger: str = ""
     scale: str = "here"
     folder: Path = Path()
     data_dir: Path | None = None
@@ -144,7 +146,7 @@ class Plan:
 
     def settings(self) -> dict[str, Any]:
         """Returns everything that decides the results, as JSON can hold it; no folder of this machine is in it."""
-        told = {key: value for key, value in asdict(self).items() if key not in ("folder", "data_dir")}
+        told = {key: value for key, value in asdict(self).items() if key not in ("folder", "data_dir", "ledger")}
         told["detectors"] = [
             {**{key: value for key, value in asdict(entry).items() if key != "given"}, "options": entry.options}
             for entry in self.detectors

@@ -63,6 +63,12 @@ def place_of(plan: Plan, text: str) -> str:
     return str(beside) if exists else text
 
 
+def weights_of(plan: Plan) -> Path:
+    """Returns the file of a plan's weights."""
+    text = plan.network.weights
+    return Path(place_of(plan, text)) if DATA in text else plan.folder / text
+
+
 def _content(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
@@ -101,11 +107,24 @@ def _plan(table: Table, path: Path) -> Plan:
     detectors = tuple(detector_of(entry, seed, sources, calibration) for entry in table.tables("detectors"))
     if TRIVIAL not in {entry.name for entry in detectors}:
         detectors = (DetectorPlan(TRIVIAL, TRIVIAL, {"seed": seed}, None, sources, calibration), *detectors)
+    ledger = table.take("ledger", str, "")
     table.done()
     unlike(table, "attacks", attacks)
     unlike(table, "detectors", detectors)
     plan = Plan(
-        name, seed, protocols, studies, network, source, other, sources, calibration, attacks, detectors, credit
+        name=name,
+        seed=seed,
+        protocols=protocols,
+        studies=studies,
+        network=network,
+        source=source,
+        other=other,
+        sources=sources,
+        calibration=calibration,
+        attacks=attacks,
+        detectors=detectors,
+        credit=credit,
+        ledger=ledger,
     )
     _check_roles(table, plan)
     return plan
@@ -187,5 +206,5 @@ def check_opens(plan: Plan) -> None:
                 open_source(place_of(plan, text), channels=plan.network.look.get("channels", 3))
             except InputError as error:
                 raise PlanError(f"{key}: {error}") from error
-    if plan.network.weights and not (plan.folder / plan.network.weights).is_file():
+    if plan.network.weights and not Path(weights_of(plan)).is_file():
         raise PlanError(f"network.weights is {plan.network.weights!r}; there is no such file beside the plan")
