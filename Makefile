@@ -8,7 +8,7 @@ INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check -c const
 .DELETE_ON_ERROR:
 
 help:
-	@echo "make quickstart   what the features look like, on a small network and embedded data"
+	@echo "make quickstart   the main job on embedded data: train, attack, detect, compare, report"
 	@echo "make test         all tests"
 	@echo "make check        ruff, mypy, import-linter"
 	@echo "make bench        speed and memory; refreshes the table in README.md"
@@ -16,7 +16,7 @@ help:
 	@echo "Each verb first installs what it needs into $(VENV). PYTHON=... picks the interpreter."
 
 quickstart: $(VENV)/quickstart.stamp
-	$(BIN)/python examples/quickstart.py
+	$(BIN)/benfourier quickstart --out quickstart
 
 test: $(VENV)/test.stamp
 	$(BIN)/python -m pytest

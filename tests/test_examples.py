@@ -6,7 +6,7 @@ import pytest
 import torch
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-REDUCED = {"quickstart": ["--epochs", "15", "--images", "60", "--samples", "4096"]}
+REDUCED = {"features": ["--epochs", "15", "--images", "60", "--samples", "4096"]}
 
 
 def run(name: str, arguments: list[str]) -> None:
@@ -27,8 +27,8 @@ def test_every_example_is_run_here() -> None:
     assert sorted(path.stem for path in EXAMPLES.glob("*.py")) == sorted(REDUCED)
 
 
-def test_the_quickstart_trains_a_network_and_shows_finite_features(capsys: pytest.CaptureFixture[str]) -> None:
-    run("quickstart", REDUCED["quickstart"])
+def test_the_features_example_trains_a_network_and_shows_finite_features(capsys: pytest.CaptureFixture[str]) -> None:
+    run("features", REDUCED["features"])
     out = capsys.readouterr().out
     accuracy = re.search(r"test accuracy ([\d.]+)", out)
     assert accuracy is not None

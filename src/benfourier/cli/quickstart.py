@@ -18,13 +18,16 @@ if TYPE_CHECKING:
     from benfourier.evaluation.plan import Plan
     from benfourier.evaluation.runner import Summary
 
-PLAN, MODEL = "quickstart.toml", "small-mnist"
+PLAN = "quickstart.toml"
 SHOWN = 3  # clean images that the guard is asked about, and as many attacked ones
 STRONG = 0.2  # eps of the attack on them; its images still mislead after rounding to 8 bits
 
 
 def quickstart(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for everything that is made.")] = Path("quickstart"),
+    plan: Annotated[
+        Path | None, typer.Option("--plan", help="Another plan than the one that comes with it.", show_default=False)
+    ] = None,
     workers: Annotated[
         int | None,
         typer.Option("--workers", help="Processes. [default: one per core, two at most]", show_default=False),
@@ -43,13 +46,13 @@ def quickstart(
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError(f"{out}: this folder cannot be made ({error}); choose another with --out") from error
-    with as_file(files("benfourier.cli") / PLAN) as file:
-        plan = read_plan(file)
-        (out / PLAN).write_text(file.read_text(encoding="utf-8"), encoding="utf-8")
+    with as_file(files("benfourier.cli") / PLAN) as own:
+        chosen = read_plan(plan or own)
+        (out / PLAN).write_text((plan or own).read_text(encoding="utf-8"), encoding="utf-8")
     try:
-        came, bench = _evaluated(plan, out / "quickstart.jsonl", count)
+        came, bench = _evaluated(chosen, out / "quickstart.jsonl", count)
         _report(came.ledger, out / "report.html")
-        _guarded(bench, plan, out, anew=came.run > 0)
+        _guarded(bench, chosen, out, anew=came.run > 0)
     except KeyboardInterrupt:
         typer.echo("interrupted; the same command goes on from there", err=True)
         raise typer.Exit(INTERRUPTED) from None
@@ -74,8 +77,8 @@ def _evaluated(plan: "Plan", ledger: Path, workers: int) -> "tuple[Summary, Benc
 
 def _report(ledger: Path, page: Path) -> None:
     """Prints the tables, and writes the page with the figures."""
+    from benfourier.report.gathering import gather
     from benfourier.report.page import page as page_of
-    from benfourier.report.results import gather
     from benfourier.report.sections import sections, title
     from benfourier.report.terminal import show
     from benfourier.store.ledger import read
@@ -93,7 +96,7 @@ def _guarded(bench: "Bench", plan: "Plan", out: Path, *, anew: bool) -> None:
     from benfourier.subjects.images import images
     from benfourier.subjects.weights import save_weights
 
-    weights, file = out / f"{MODEL}.safetensors", out / "guard.bf"
+    model, weights, file = plan.network.model, out / "network.safetensors", out / "guard.bf"
     if anew or not file.exists():
         save_weights(bench.subject.module, weights)
         Guard(bench.subject, _fitted(bench, plan), false_alarm_rate=0.05, clean=bench.calibration).save(file)
@@ -102,7 +105,7 @@ def _guarded(bench: "Bench", plan: "Plan", out: Path, *, anew: bool) -> None:
     typer.echo(f"\na guard for all attacks of the plan: {file}, threshold {guard.threshold}")
     for picture, verdict in zip(pictures, guard.check(images(pictures, guard.subject)), strict=True):
         typer.echo(line(str(picture), verdict))
-    typer.echo(f"ask it yourself: benfourier detect {file} {out / 'images'} -m {MODEL} -w {weights}")
+    typer.echo(f"ask it yourself: benfourier detect {file} {out / 'images'} -m {model} -w {weights}")
 
 
 def _fitted(bench: "Bench", plan: "Plan") -> "Detector":

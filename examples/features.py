@@ -1,6 +1,6 @@
 """What MBF features look like: closed forms, a small network on digits, and images moved out of their class.
 
-Needs no files and no network access: the digits come with scikit-learn (`pip install 'benfourier[quickstart]'`).
+Needs no files and no network access: the digits come with scikit-learn (`pip install 'benfourier[embedded]'`).
 """
 
 import argparse
