@@ -13,6 +13,7 @@ from torch import Tensor
 from benfourier import kernels
 from benfourier.detectors.method import Lessons, Method, checked_layers
 from benfourier.errors import check_choice, check_whole
+from benfourier.subjects.stations import Walker
 from benfourier.subjects.subject import Subject
 from benfourier.theory.coefficients import ZEROS, Zeros
 
@@ -27,8 +28,13 @@ class MBF(Method):
         pass_through: also layers that only pass numbers on in eval mode.
         centre: subtract the mean of each image's responses first.
         zeros: what becomes of exact zeros after centring: "drop", "count" or "one".
+
+    Scaling, C and γ are those that did best in cross-validation: docs/detectors.md has the table.
     """
 
+    scaling: str = "none"
+    C: float | str = 10.0
+    gamma: float | str = 1.0
     orders: int = 16
     layers: tuple[str, ...] | None = None
     pass_through: bool = False
@@ -36,6 +42,7 @@ class MBF(Method):
     zeros: Zeros = "drop"
 
     name: ClassVar[str] = "mbf"
+    lasting: ClassVar[bool] = True
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "paper": {"orders": 16, "pass_through": True, "scaling": "none", "C": 1.0, "gamma": 1.0, "classifier": "svm"}
     }
@@ -67,12 +74,14 @@ class Magnitudes:
     centre: bool
     zeros: Zeros
 
-    def ear(self, ids: Sequence[str]) -> "_Ear":
+    def ear(self, ids: Sequence[str]) -> "MagnitudeEar":
         """Returns an ear for one batch."""
-        return _Ear(self)
+        return MagnitudeEar(self)
 
 
-class _Ear:
+class MagnitudeEar:
+    """Takes |â_n| of each response, or is told them."""
+
     def __init__(self, measure: Magnitudes) -> None:
         self._measure = measure
         self._heard: dict[str, Tensor] = {}
@@ -83,6 +92,15 @@ class _Ear:
         self._heard[name] = kernels.unchecked_magnitudes(
             response, m.orders, centre=m.centre, zeros=m.zeros, method="auto"
         )
+
+    def walk(self, walker: Walker, x: Tensor, other: Tensor | None) -> tuple[Tensor, Tensor] | None:
+        """Returns the last response of a station and |â_n| of each, or None if it must be heard step by step."""
+        m = self._measure
+        return walker.walk(x, other, m.orders, centre=m.centre, zeros=m.zeros)
+
+    def take(self, name: str, magnitudes: Tensor) -> None:
+        """Takes magnitudes that `walk` has found."""
+        self._heard[name] = magnitudes
 
     def numbers(self, logits: Tensor) -> Tensor:
         """Returns (images, layers · orders)."""

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from benfourier.errors import InputError, OptionError, check_choice, check_whole
+from benfourier.kernels.layout import rows_of as rows_of
 from benfourier.theory.coefficients import ZEROS, Zeros
 
 Method = Literal["auto", "reference", "differentiable", "fused"]
@@ -67,16 +68,6 @@ def unchecked_magnitudes(responses: Tensor, orders: int, *, centre: bool, zeros:
     return _pick(method, rows)(rows, orders, centre=centre, zeros=zeros)
 
 
-def rows_of(responses: Tensor) -> Tensor:
-    """Responses as (images, entries), contiguous; entries in memory order, so that dense layouts need no copy."""
-    if responses.ndim == 4 and responses.is_contiguous(memory_format=torch.channels_last):
-        responses = responses.permute(0, 2, 3, 1)
-    elif not responses.is_contiguous():
-        inner = sorted(range(1, responses.ndim), key=responses.stride, reverse=True)
-        responses = responses.permute(0, *inner).contiguous()
-    return responses.view(responses.shape[0], -1) if responses.numel() else responses.new_empty(len(responses), 0)
-
-
 def _pick(method: Method, rows: Tensor) -> Kernel:
     """The kernel that answers for these rows."""
     if method == "auto":
@@ -105,3 +96,9 @@ def _kernel(method: Method) -> Kernel:
     home: ModuleType = import_module(f"benfourier.kernels.{method}")
     kernel: Kernel = home.magnitudes
     return kernel
+
+
+@cache
+def step_kernel() -> ModuleType | None:
+    """The kernel that takes element-wise steps and |â_n| after each, or None without numba."""
+    return import_module("benfourier.kernels.stepping") if _has_numba() else None

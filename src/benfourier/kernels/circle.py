@@ -167,3 +167,13 @@ def spectrum(circle, length, entries, ties, mean, bins, table, policy, out):
     if zeros:
         add_atom(real, imaginary, zeros, math.log10(abs(mean)) + origin)
     finish(real, imaginary, entries + zeros, ties, origin, policy, out)
+
+
+@jit
+def magnitudes_of_row(x, mean, bins, table, policy, out):
+    """Writes |â_n| of one row of the given mean."""
+    counters, filled = apart(2 * bins, np.uint64), apart(2 * bins, np.float32)
+    counters[:], filled[:] = 0, 0
+    count_row(x, mean, bins, counters)
+    entries, ties = unpack(counters, bins, filled)
+    spectrum(filled, len(x), entries, ties, mean, bins, table, policy, out)

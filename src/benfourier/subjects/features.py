@@ -12,6 +12,7 @@ from benfourier.errors import ResponseError, check_choice, check_whole
 from benfourier.subjects.hearing import Run, first_tensor
 from benfourier.subjects.plan import Layer, Plan
 from benfourier.subjects.selection import Selection, select
+from benfourier.subjects.stations import Station, walkers
 from benfourier.subjects.subject import Subject
 from benfourier.theory.coefficients import Zeros
 
@@ -96,9 +97,21 @@ def batch_features(
         assert tensor is not None
         parts[index] = kernels.unchecked_magnitudes(tensor, orders, centre=centre, zeros=zeros, method=method)
 
+    ready = walkers(plan.runner) if method in ("auto", "fused") else {}
+
+    def walk(run: Run, station: Station, x: Tensor, other: Tensor | None) -> Tensor | None:
+        walked = ready[station].walk(x, other, orders, centre=centre, zeros=zeros) if station in ready else None
+        if walked is None:
+            return None
+        for step, part in zip(station.steps, walked[1], strict=True):
+            index = wanted.get(run.name(step.name))
+            if index is not None:
+                parts[index] = part
+        return walked[0]
+
     images = images.to(subject.device, subject.dtype)
     entering = subject.normalise(images).clone(memory_format=plan.memory_format)  # the module may write into them
-    logits = Run(subject.module, plan.runner, hear).forward(entering)
+    logits = Run(subject.module, plan.runner, hear, walk).forward(entering)
     silent = [layer.name for layer, part in zip(layers, parts, strict=True) if part is None]
     if silent:
         raise ResponseError(f"layers {silent[:5]} did not fire for this batch, though they did in the trial pass")

@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,8 +15,17 @@ from benfourier.subjects.leaves import leaves
 
 SOFTMAX = "soft-max"
 Hear = Callable[[str, object, object], None]  # name of the layer, its module or function, its response
+Walk = Callable[["Run", Any, Tensor, Tensor | None], Tensor | None]  # a station's way, or None to go it step by step
 
 _stage = threading.local()  # the run that this thread is in: hooks of other threads' runs stay silent
+
+
+class Reporter(nn.Module):
+    """A part of a trace that hands on the responses of some modules by itself: they need no hook."""
+
+    def __init__(self, reported: list[nn.Module]) -> None:
+        super().__init__()
+        self.reported = tuple(reported)  # no list of modules, so they are not its children
 
 
 class Run:
@@ -26,12 +35,13 @@ class Run:
         module: the module whose leaves are hooked.
         runner: the module itself, or its trace.
         hear: called with each response.
-        skip: modules that need no hook.
+        walk: takes a station of the trace at once, if it can.
     """
 
-    def __init__(self, module: nn.Module, runner: nn.Module, hear: Hear, skip: Iterable[str] = ()) -> None:
+    def __init__(self, module: nn.Module, runner: nn.Module, hear: Hear, walk: Walk | None = None) -> None:
         self._module, self._runner, self._hear = module, runner, hear
-        self._skip = set(skip)
+        self.walk = walk
+        self._reported = {m for part in runner.children() if isinstance(part, Reporter) for m in part.reported}
         self._fired: Counter[str] = Counter()
 
     def forward(self, images: Tensor) -> Tensor:
@@ -40,7 +50,7 @@ class Run:
         outer = getattr(_stage, "run", None)
         try:
             for name, leaf in leaves(self._module):
-                if name not in self._skip:
+                if leaf not in self._reported:
                     handles.append(leaf.register_forward_hook(self._hook(name)))
             _stage.run = self
             with at_rest(self._module):
@@ -54,9 +64,13 @@ class Run:
 
     def fire(self, name: str, source: object, response: object) -> None:
         """Hands a response to the listener, under the name of this firing."""
+        self._hear(self.name(name), source, response)
+
+    def name(self, name: str) -> str:
+        """Counts one firing and returns the name that it goes by."""
         self._fired[name] += 1
         times = self._fired[name]
-        self._hear(name if times == 1 else f"{name}#{times}", source, response)
+        return name if times == 1 else f"{name}#{times}"
 
     def _hook(self, name: str) -> Callable[[nn.Module, Any, Any], None]:
         def hook(leaf: nn.Module, inputs: object, response: object) -> None:
@@ -66,11 +80,17 @@ class Run:
         return hook
 
 
-def report(name: str, function: str, response: object) -> None:
-    """Hands on the response of a functional operation, if this thread is in a run."""
+def this_run() -> Run | None:
+    """The run that this thread is in, if any."""
     run = getattr(_stage, "run", None)
-    if isinstance(run, Run):
-        run.fire(name, function, response)
+    return run if isinstance(run, Run) else None
+
+
+def report(name: str, source: object, response: object) -> None:
+    """Hands on a response that no hook sees, if this thread is in a run."""
+    run = this_run()
+    if run is not None:
+        run.fire(name, source, response)
 
 
 def first_tensor(response: object) -> Tensor | None:

@@ -12,6 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from benfourier.subjects.hearing import report
 from benfourier.subjects.leaves import is_leaf, is_pass_through, leaves
+from benfourier.subjects.stations import add_stations, name_of
 
 _patching = threading.Lock()  # while fx traces, nn.Module.__call__ is its own, for every thread
 
@@ -66,8 +67,10 @@ class _Tracer(fx.Tracer):
         return node
 
 
-def trace(module: nn.Module) -> fx.GraphModule | None:
+def trace(module: nn.Module, *, stationed: bool = False) -> fx.GraphModule | None:
     """Returns the module's trace with an ear behind each functional operation, or None if it cannot be traced.
+
+    Where stationed, element-wise steps in a row become stations.
 
     The trace shares the module's own submodules and parameters; the module is not changed.
     """
@@ -79,9 +82,10 @@ def trace(module: nn.Module) -> fx.GraphModule | None:
     try:
         with _patching:
             graph = tracer.trace(module, concrete_args=defaults)
+        stations = add_stations(graph, module) if stationed else {}
         used = {n.target for n in graph.nodes if n.op in ("call_module", "get_attr")}
-        parts = {target: attrgetter(target)(module) for target in used}
-        return fx.GraphModule({**parts, **_add_ears(graph)}, graph)
+        parts = {target: attrgetter(target)(module) for target in used - set(stations)}
+        return fx.GraphModule({**parts, **stations, **_add_ears(graph)}, graph)
     # a forward written for tensors can fail in any way when it is handed proxies
     except Exception:
         return None
@@ -92,11 +96,8 @@ def _add_ears(graph: fx.Graph) -> dict[str, Ear]:
     for node in list(graph.nodes):
         if node.op not in ("call_function", "call_method"):
             continue
-        function = node.target if isinstance(node.target, str) else node.target.__name__
-        function = function.strip("_")
-        owner = node.meta.get("owner", "")
         target = f"ear_{len(ears)}"
-        ears[target] = Ear(f"{owner}.{function}()" if owner else f"{function}()", function)
+        ears[target] = Ear(*name_of(node))
         with graph.inserting_after(node):
             graph.create_node("call_module", target, (node,))
     return ears

@@ -1,0 +1,171 @@
+"""The loops over rows behind the fused kernel, each for a team of threads.
+
+`name(team, start, stop, …)` is called by `team.share`; the `_name(first, last, …)` before it is one thread's part.
+Float32 rows are taken from the last to the first: a network writes the last one last, so it is still in cache, and
+begins with the first one when it goes on.
+"""
+
+import math
+
+import numpy as np
+from numba import carray
+
+from benfourier.kernels import circle, octaves
+from benfourier.kernels.desk import desk_on, space_for
+from benfourier.kernels.lanes import LANES, survey
+from benfourier.kernels.rows import apart, exact_row, jit, survey_row
+from benfourier.kernels.steps import ADD, AS_IS, SCALE, added, rectified, scaled
+from benfourier.kernels.team import at_address, together
+
+_TOO_LARGE = np.uint32(0x71800000)  # bits of 2^100: SCALE times such entries could overflow
+
+
+@jit
+def _float_row(row, centre, policy, ways, desk, out):
+    """Writes |â_n| of a surveyed float32 row: by octaves, or by the circle if they refuse; NaN if both do."""
+    bins, tables, roughest, circle_bins, circle_table = ways
+    out[:] = np.nan
+    if desk.peaks.max() < _TOO_LARGE:
+        mean = desk.sums.sum() / len(row) if centre else 0.0
+        octaves.magnitudes_of_row(
+            row, mean, octaves.base_of(desk.peaks, mean), bins, tables, roughest, policy, desk, out
+        )
+        if math.isnan(out[0]):
+            circle.magnitudes_of_row(row, mean, circle_bins, circle_table, policy, out)
+
+
+@jit
+def _octave_rows(first, last, rows, centre, policy, ways, out):
+    kept, orders = octaves.kept_octaves(rows.shape[1]), out.shape[1]
+    space = space_for(ways[0], kept, orders)
+    desk = desk_on(space, ways[0], kept, orders)
+    for i in range(last - 1, first - 1, -1):
+        survey_row(rows[i], desk.sums, desk.peaks)
+        _float_row(rows[i], centre, policy, ways, desk, out[i])
+    space[0] = 0  # in use until now
+
+
+@jit
+def octave_rows(team, start, stop, rows, centre, policy, ways, out):
+    """Writes |â_n| of every float32 row, NaN for rows with entries that are too large."""
+    together(_octave_rows, team, start, stop, (rows, centre, policy, ways, out))
+
+
+@jit
+def _step_rows(first, last, x, other, scale, shift, kinds, centre, policy, ways, target, out):
+    kept, orders = octaves.kept_octaves(x.shape[1]), out.shape[2]
+    space = space_for(ways[0], kept, orders)
+    desk = desk_on(space, ways[0], kept, orders)
+    blocks, period = x.shape[1] // LANES, len(scale) // LANES
+    sums, peaks = desk.sums, desk.peaks
+    for i in range(last - 1, first - 1, -1):
+        row = x[i]
+        for k in range(len(kinds)):
+            if kinds[k] == AS_IS:
+                survey(row, row, blocks, sums, peaks)
+            elif kinds[k] == SCALE:
+                scaled(row, target[i], blocks, sums, peaks, scale, shift, period)
+            elif kinds[k] == ADD:
+                added(row, target[i], blocks, sums, peaks, other[i])
+            else:
+                rectified(row, target[i], blocks, sums, peaks)
+            if kinds[k] != AS_IS:
+                row = target[i]
+            _float_row(row, centre, policy, ways, desk, out[k, i])
+    space[0] = 0  # in use until now
+
+
+@jit
+def step_rows(team, start, stop, addresses, length, scale, shift, kinds, centre, policy, ways, out):
+    """Takes steps from every row, one after the other, and writes |â_n| after each, NaN as above, to out.
+
+    The addresses are those of the rows, of what is added to them, and of what they become: arrays of their own would
+    take Python longer to make than some rows take to count.
+    """
+    shape = (out.shape[1], length)
+    x = carray(at_address(addresses[0], np.float32(0)), shape)
+    other = carray(at_address(addresses[1], np.float32(0)), shape)
+    target = carray(at_address(addresses[2], np.float32(0)), shape)
+    args = (x, other, scale, shift, kinds, centre, policy, ways, target, out)
+    together(_step_rows, team, start, stop, args)
+
+
+@jit
+def _circle_rows(first, last, rows, centre, policy, bins, table, out):
+    sums, peaks = apart(8, np.float64), apart(LANES, np.uint32)
+    for i in range(first, last):
+        out[i] = np.nan
+        survey_row(rows[i], sums, peaks)
+        if peaks.max() < _TOO_LARGE:
+            mean = sums.sum() / rows.shape[1] if centre else 0.0
+            circle.magnitudes_of_row(rows[i], mean, bins, table, policy, out[i])
+
+
+@jit
+def circle_rows(team, start, stop, rows, centre, policy, bins, table, out):
+    """Writes |â_n| of every row, NaN for rows with entries that are too large."""
+    together(_circle_rows, team, start, stop, (rows, centre, policy, bins, table, out))
+
+
+@jit
+def _survey_pieces(first, last, rows, piece, totals, peaks):
+    per_row = totals.shape[1]
+    sums, lanes = apart(8, np.float64), apart(LANES, np.uint32)
+    for k in range(first, last):
+        i, j = k // per_row, k % per_row
+        survey_row(rows[i, j * piece : (j + 1) * piece], sums, lanes)
+        totals[i, j], peaks[i, j] = sums.sum(), lanes.max()
+
+
+@jit
+def survey_pieces(team, start, stop, rows, piece, totals, peaks):
+    """Writes the sum and the bits of the largest magnitude of every piece."""
+    together(_survey_pieces, team, start, stop, (rows, piece, totals, peaks))
+
+
+@jit
+def _count_pieces(first, last, rows, piece, means, highest, bins, filled, found):
+    per_row = filled.shape[1]
+    counters = apart(2 * bins, np.uint64)
+    for k in range(first, last):
+        i, j = k // per_row, k % per_row
+        if highest[i] < _TOO_LARGE:
+            counters[:] = 0
+            circle.count_row(rows[i, j * piece : (j + 1) * piece], means[i], bins, counters)
+            found[i, j, 0], found[i, j, 1] = circle.unpack(counters, bins, filled[i, j])
+
+
+@jit
+def count_pieces(team, start, stop, rows, piece, means, highest, bins, filled, found):
+    """Adds every piece to a circle of its own, and writes its entries and ties."""
+    together(_count_pieces, team, start, stop, (rows, piece, means, highest, bins, filled, found))
+
+
+@jit
+def _join_pieces(first, last, length, means, highest, policy, bins, table, filled, found, out):
+    for i in range(first, last):
+        out[i] = np.nan
+        if highest[i] < _TOO_LARGE:
+            for j in range(1, filled.shape[1]):
+                filled[i, 0] += filled[i, j]
+                found[i, 0] += found[i, j]
+            entries, ties = found[i, 0, 0], found[i, 0, 1]
+            circle.spectrum(filled[i, 0], length, entries, ties, means[i], bins, table, policy, out[i])
+
+
+@jit
+def join_pieces(team, start, stop, length, means, highest, policy, bins, table, filled, found, out):
+    """Writes |â_n| of every row from the circles of its pieces, NaN for rows with entries that are too large."""
+    together(_join_pieces, team, start, stop, (length, means, highest, policy, bins, table, filled, found, out))
+
+
+@jit
+def _exact_rows(first, last, rows, centre, policy, out):
+    for i in range(first, last):
+        exact_row(rows[i], centre, policy, out[i])
+
+
+@jit
+def exact_rows(team, start, stop, rows, centre, policy, out):
+    """Writes |â_n| of every float64 row by the definition, NaN for rows that are not finite."""
+    together(_exact_rows, team, start, stop, (rows, centre, policy, out))

@@ -1,0 +1,148 @@
+"""Steps heard in one pass give what they give one by one, and modules that must be called are called."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import benfourier as bf
+from benfourier.subjects.features import batch_features
+from benfourier.subjects.stations import Station
+
+
+class Residual(nn.Module):
+    """A block with every step that stations take, and some that they must leave alone."""
+
+    def __init__(self, channels: int, *, affine: bool = True) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, channels, 3, padding=1)
+        self.norm = nn.BatchNorm2d(channels, affine=affine)
+        self.act = nn.ReLU(inplace=True)
+        self.second = nn.Conv2d(channels, channels, 3, padding=1)
+        self.norm2 = nn.BatchNorm2d(channels)
+        self.head = nn.Linear(channels, 10)
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = self.act(self.norm(self.first(images)))
+        x = functional.relu(self.norm2(self.second(x)) + x)
+        x = torch.relu(x + 1)
+        logits: Tensor = self.head(x.mean(dim=(2, 3)))
+        return logits
+
+
+def subject_of(channels: int = 16, *, affine: bool = True) -> bf.Subject:
+    torch.manual_seed(0)
+    module = Residual(channels, affine=affine)
+    with torch.no_grad():
+        module(torch.rand(64, 3, 16, 16))  # statistics of its own
+        for norm in (module.norm, module.norm2):
+            if norm.affine:
+                norm.weight.uniform_(-1, 2)
+                norm.bias.normal_()
+    return bf.Subject(module.eval(), size=16, channels=3)
+
+
+def stations_of(subject: bf.Subject) -> list[Station]:
+    return [part for part in subject.plan().runner.children() if isinstance(part, Station)]
+
+
+def images(number: int = 8) -> Tensor:
+    return torch.rand(number, 3, 16, 16, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("channels", [3, 16, 24])
+def test_stations_agree_with_the_reference_layer_by_layer(channels: int, affine: bool) -> None:
+    subject = subject_of(channels, affine=affine)
+    layers = subject.describe()
+    assert stations_of(subject)
+    found = bf.features(subject, images()).reshape(8, len(layers), 16)
+    exact = bf.features(subject, images(), method="reference").reshape(8, len(layers), 16)
+    for k, layer in enumerate(layers):
+        limit = max(1e-6, 0.05 * math.sqrt(math.pi / layer.entries))
+        # logits behind a station differ in their last bits
+        assert abs(found[:, k] - exact[:, k]).max() <= (limit if layer.entries > 10 else 1e-3), layer.name
+
+
+def test_logits_behind_stations_are_the_modules_up_to_rounding() -> None:
+    subject = subject_of()
+    with torch.inference_mode():
+        logits, _ = batch_features(subject, subject.plan(), images(), subject.describe(), 16)
+        assert torch.allclose(logits, subject.module(images()), rtol=1e-5, atol=1e-5)
+
+
+def test_weights_changed_after_the_trial_pass_are_heard() -> None:
+    subject = subject_of()
+    before = bf.features(subject, images())
+    assert isinstance(subject.module, Residual)
+    subject.module.norm.bias.data.add_(3)
+    after = bf.features(subject, images())
+    exact = bf.features(subject, images(), method="reference")
+    assert abs(after - before).max() > 0.01
+    assert abs(after - exact).max() < 0.01
+
+
+def test_a_module_with_a_hook_of_its_own_is_called() -> None:
+    subject = subject_of()
+    expected = bf.features(subject, images())
+    calls: list[int] = []
+    assert isinstance(subject.module, Residual)
+    handle = subject.module.norm.register_forward_hook(lambda *_: calls.append(1))
+    assert abs(bf.features(subject, images()) - expected).max() < 0.01
+    handle.remove()
+    assert calls == [1]
+
+
+def test_a_response_of_one_value_gives_zeros_behind_a_station() -> None:
+    subject = subject_of()
+    assert isinstance(subject.module, Residual)
+    with torch.no_grad():
+        subject.module.norm.weight.zero_()
+        subject.module.norm.bias.fill_(-1)
+    found = bf.features(subject, images(), layers=["norm", "act"])
+    assert abs(found).max() < 2e-6
+
+
+def test_gradients_flow_past_stations() -> None:
+    subject = subject_of()
+    entering = images().requires_grad_()
+    _, found = batch_features(subject, subject.plan(), entering, subject.describe(), 16)
+    found.sum().backward()  # type: ignore[no-untyped-call]
+    assert entering.grad is not None
+    assert bool(entering.grad.abs().sum() > 0)
+
+
+class Reused(nn.Module):
+    """Uses what an in-place ReLU has overwritten."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 16, 3, padding=1)
+        self.act = nn.ReLU(inplace=True)
+        self.head = nn.Linear(16, 10)
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = self.conv(images)
+        y = self.act(x)
+        logits: Tensor = self.head((x + y).mean(dim=(2, 3)))
+        return logits
+
+
+def test_an_overwritten_response_that_is_used_again_stays_overwritten() -> None:
+    subject = bf.Subject(Reused().eval(), size=16, channels=3)
+    with torch.inference_mode():
+        logits, _ = batch_features(subject, subject.plan(), images(), subject.describe(), 16)
+        assert torch.allclose(logits, subject.module(images()), rtol=1e-5, atol=1e-5)
+
+
+def test_stations_give_the_same_bits_as_the_modules_one_by_one() -> None:
+    subject = subject_of()
+    quick = bf.features(subject, images())
+    assert isinstance(subject.module, Residual)
+    handles = [m.register_forward_hook(lambda *_: None) for m in subject.module.children()]
+    slow = bf.features(subject, images())
+    for handle in handles:
+        handle.remove()
+    assert (quick == slow).all()
