@@ -101,7 +101,8 @@ def test_cross_validation_takes_part_of_many_sources(monkeypatch: pytest.MonkeyP
 def test_a_column_that_never_changes_is_left_alone() -> None:
     made = rows()
     numbers = torch.cat([made.numbers, torch.full((len(made), 1), 0.1).double()], dim=1)
-    found = train(MBF(scaling="standard", C=1.0, gamma="scale"), Rows(numbers, made.adversarial, made.sources, made.kinds)).classifier
+    method = MBF(scaling="standard", C=1.0, gamma="scale")
+    found = train(method, Rows(numbers, made.adversarial, made.sources, made.kinds)).classifier
     assert isinstance(found, Svm)
     assert float(found.scale[-1]) == 1.0
     assert torch.isfinite(found.score(numbers)).all()
