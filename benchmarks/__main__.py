@@ -10,7 +10,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import attacks, detectors, features, kernel, memory, scale
+from benchmarks import attacks, detectors, features, kernel, memory, scale, service
 from benchmarks.networks import ALEXNET, RESNET20, VGG16
 from benchmarks.results import RESULTS, Case, Environment, merged, save
 
@@ -64,6 +64,9 @@ def _cases(rounds: int) -> dict[str, Callable[[], Case]]:
         },
         "svm/fit": scale.measure_fit,
         "svm/score": lambda: scale.measure_score(THREADS),
+        "service/alexnet": lambda: service.measure(ALEXNET, 0.8, rounds),
+        # only reported: a quick network leaves the detector the larger part of the time
+        "service/cifar-resnet20": lambda: service.measure(RESNET20, 0.1, rounds),
     }
 
 

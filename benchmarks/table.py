@@ -82,6 +82,13 @@ def _sentence(case: Case) -> str:
             f"time that {subject} adds to the forward pass of lid-mnist, {f['plain_ms_per_image']:.3g} ms per image, "
             f"counted in what mbf adds: {f['mbf_added_ms']:.3g} → {f['added_ms']:.3g} ms per image"
         )
+    if room == "service":
+        return (
+            f"requests per second of the service beside the bare network behind the same server, {subject}, "
+            f"{f['images']:.0f} images a request: {f['bare_requests_per_second']:.3g} → "
+            f"{f['service_requests_per_second']:.3g}; p50 {f['bare_p50_ms']:.0f} → {f['service_p50_ms']:.0f} ms, p99 "
+            f"{f['bare_p99_ms']:.0f} → {f['service_p99_ms']:.0f} ms"
+        )
     if case.name == "svm/fit":
         return (
             f"fit of mbf's SVM to {f['rows']:.0f} × {f['features']:.0f} features of GGD samples: "

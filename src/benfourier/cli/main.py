@@ -8,11 +8,16 @@ import typer
 
 from benfourier import __version__
 from benfourier.cli.attack import attack
+from benfourier.cli.bench import bench
 from benfourier.cli.codes import INTERNAL, code_of
 from benfourier.cli.detect import detect
+from benfourier.cli.evaluate import evaluate
 from benfourier.cli.fit import fit
 from benfourier.cli.info import info
 from benfourier.cli.layers import layers
+from benfourier.cli.quickstart import quickstart
+from benfourier.cli.report import report
+from benfourier.cli.serve import serve
 from benfourier.cli.train import train
 from benfourier.errors import BenfourierError
 
@@ -44,10 +49,15 @@ def root(
 
 
 app.command()(attack)
+app.command()(bench)
 app.command()(detect)
+app.command()(evaluate)
 app.command()(fit)
 app.command()(info)
 app.command()(layers)
+app.command()(quickstart)
+app.command()(report)
+app.command()(serve)
 app.command()(train)
 
 

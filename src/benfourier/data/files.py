@@ -4,6 +4,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from os import PathLike
 from pathlib import Path
 
@@ -48,30 +49,52 @@ def read_image(path: str | PathLike[str], channels: int, *, pixel_limit: int = P
         channels: 1 for grey, 3 for colour.
         pixel_limit: files whose header states more pixels are refused before they are decoded.
     """
-    if channels not in (1, 3):
-        raise OptionError(f"channels is {channels!r}; allowed: 1 for grey, 3 for colour")
-    check_whole("pixel_limit", pixel_limit)
-    with _opened(path) as image:
-        _check_header(image, pixel_limit)
-        return _pixels(ImageOps.exif_transpose(image), channels)
+    return _read(path, str(path), channels, pixel_limit)
+
+
+def decode_image(
+    content: bytes, channels: int, *, name: str = "the image", pixel_limit: int = PIXEL_LIMIT
+) -> NDArray[np.uint8]:
+    """Returns the picture in a file's content, as `read_image` would; no file is opened.
+
+    Args:
+        content: of a BMP, GIF, JPEG, PNG, PPM, TIFF or WebP file.
+        channels: 1 for grey, 3 for colour.
+        name: what it is called in messages.
+        pixel_limit: content whose header states more pixels is refused before it is decoded.
+    """
+    return _read(BytesIO(content), name, channels, pixel_limit)
 
 
 def read_size(path: str | PathLike[str]) -> tuple[int, int]:
     """Returns height and width of the picture in a file, upright, as its header states them."""
-    with _opened(path) as image:
+    with _opened(path, str(path)) as image:
         _check_header(image, PIXEL_LIMIT)
         lying = image.getexif().get(ORIENTATION) in (5, 6, 7, 8)  # those that turn it by a quarter
         return image.size if lying else (image.height, image.width)
 
 
+def _read(source: str | PathLike[str] | BytesIO, name: str, channels: int, pixel_limit: int) -> NDArray[np.uint8]:
+    """The picture in a file, uint8 (height, width, channels)."""
+    if channels not in (1, 3):
+        raise OptionError(f"channels is {channels!r}; allowed: 1 for grey, 3 for colour")
+    check_whole("pixel_limit", pixel_limit)
+    with _opened(source, name) as image:
+        _check_header(image, pixel_limit)
+        return _pixels(ImageOps.exif_transpose(image), channels)
+
+
 @contextmanager
-def _opened(path: str | PathLike[str]) -> Iterator[ImageFile]:
+def _opened(source: str | PathLike[str] | BytesIO, name: str) -> Iterator[ImageFile]:
     """Yields a file whose header is an image's; whatever its decoder raises becomes an ImageError with its name."""
     try:
-        with Path(path).open("rb") as file, Image.open(file, formats=FORMATS) as image:
+        with (
+            source if isinstance(source, BytesIO) else Path(source).open("rb") as file,
+            Image.open(file, formats=FORMATS) as image,
+        ):
             yield image
     except (*FAULTS, *BOMBS) as error:
-        raise ImageError(f"{path}: {_reason(error)}") from error
+        raise ImageError(f"{name}: {_reason(error)}") from error
 
 
 def _check_header(image: ImageFile, pixel_limit: int) -> None:

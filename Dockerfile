@@ -1,0 +1,25 @@
+# The service in a container:
+#   docker build -t benfourier .
+#   docker run --read-only --tmpfs /cache -p 8000:8000 -v "$PWD:/data:ro" --user 12345 benfourier \
+#     /data/guard.bf --model lid-mnist --weights /data/lid-mnist.safetensors
+FROM python:3.11-slim
+
+# further options of pip, such as where a build of torch for the CPU alone is to be had
+ARG PIP_OPTIONS=""
+
+WORKDIR /app
+COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY src ./src
+RUN pip install --no-cache-dir --no-compile -c constraints.txt ${PIP_OPTIONS} '.[serve,embedded]' \
+    && mkdir -m 1777 /cache
+
+# all that is ever written: compiled kernels and results that are kept
+ENV NUMBA_CACHE_DIR=/cache/numba BENFOURIER_CACHE=/cache/results HOME=/cache PYTHONDONTWRITEBYTECODE=1
+# a folder for networks of your own, named as module:factory
+WORKDIR /data
+USER 65534
+EXPOSE 8000
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=3s --start-period=60s \
+    CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8000/v2/health/ready', timeout=2)"]
+ENTRYPOINT ["benfourier", "serve", "--host", "0.0.0.0", "--port", "8000"]

@@ -1,0 +1,155 @@
+"""What a service refuses, and with which answer."""
+
+import gzip
+import socket
+import struct
+import zlib
+from io import BytesIO
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import benfourier.service.door as door
+from benfourier.errors import OptionError
+from benfourier.service.settings import Settings
+from tests.service.serving import INFER, SETTINGS, Served, asked, clean, in_bytes, png, served
+
+
+def bomb() -> bytes:
+    """A small PNG file whose header states 50 000 × 50 000 pixels."""
+    small = BytesIO()
+    Image.new("L", (1, 1)).save(small, "PNG")
+    content = small.getvalue()
+    head = b"IHDR" + struct.pack(">II", 50_000, 50_000) + content[24:29]
+    return content[:12] + head + struct.pack(">I", zlib.crc32(head)) + content[33:]
+
+
+def refused(answer: httpx.Response, status: int, *words: str) -> None:
+    assert answer.status_code == status, answer.text
+    error = answer.json()["error"]
+    assert all(word in error for word in words), error
+
+
+def test_a_body_over_the_limit_is_refused_whether_its_length_is_announced_or_not(here: Served) -> None:
+    content = b"x" * (SETTINGS.body + 1)
+    refused(here.client.post(INFER, content=content), 413, str(SETTINGS.body))
+    refused(here.client.post(INFER, content=iter([content[:1000], content[1000:]])), 413, str(SETTINGS.body))
+
+
+def test_a_body_that_unpacks_to_more_than_the_limit_is_refused(here: Served) -> None:
+    packed = gzip.compress(b"0" * 50 * SETTINGS.body)
+    assert len(packed) < SETTINGS.body
+    refused(here.client.post(INFER, content=packed, headers={"Content-Encoding": "gzip"}), 413, "unpacks")
+
+
+def test_more_images_than_allowed_are_refused(here: Served) -> None:
+    many = clean(1).repeat(SETTINGS.images + 1, 1, 1, 1)
+    refused(here.client.post(INFER, json=asked(many)), 413, "17 images")
+    files = [("images", ("a.png", png(image), "image/png")) for image in many]
+    refused(here.client.post("/v1/check", files=files), 413, "17 images")
+
+
+def test_an_image_bomb_is_refused_before_it_is_decoded(here: Served) -> None:
+    refused(here.client.post("/v1/check", files=[("images", ("b.png", bomb(), "image/png"))]), 422, "b.png", "pixels")
+
+
+def test_a_tensor_with_too_many_pixels_is_refused_by_its_shape(here: Served) -> None:
+    content, headers = in_bytes(np.zeros((1, 1, 8, 8), np.float32), shape=[1, 1, 2**31, 2**31])
+    refused(here.client.post(INFER, content=content, headers=headers), 413, "pixels")
+
+
+def test_an_unknown_content_type_or_encoding_is_refused(here: Served) -> None:
+    refused(here.client.post(INFER, content=b"a", headers={"Content-Type": "text/html"}), 415, "text/html")
+    refused(here.client.post(INFER, content=b"a", headers={"Content-Encoding": "br"}), 415, "gzip")
+    refused(here.client.post("/v1/check", content=b"a"), 415, "multipart")
+
+
+def test_every_answer_has_the_security_headers_and_refusals_have_one_shape(here: Served) -> None:
+    for path, status in (("/", 200), ("/v1/guard", 200), ("/nothing", 404), (INFER, 405)):
+        answer = here.client.get(path)
+        assert answer.status_code == status
+        assert "default-src 'none'" in answer.headers["content-security-policy"]
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert "server" not in answer.headers
+        assert answer.headers["x-request-id"]
+        assert status == 200 or list(answer.json()) == ["error"]
+
+
+def test_without_the_token_only_the_page_and_health_are_served(tmp_path: Path) -> None:
+    with served(tmp_path, Settings(token="a secret")) as found:  # noqa: S106
+        assert found.client.post(INFER, json=asked(clean(1))).status_code == 200
+        with httpx.Client(base_url=found.address) as stranger:
+            for path in ("/", "/page/page.js", "/v2/health/live", "/v2/health/ready"):
+                assert stranger.get(path).status_code == 200
+            for path in ("/v1/guard", "/v2/models/guard", "/metrics", "/openapi.json", "/nothing"):
+                refused(stranger.get(path), 401, "token")
+            for word in ("Bearer another", "Bearer", "Basic a secret", "a secret", "Bearer \xe9"):
+                answer = stranger.post(INFER, json=asked(clean(1)), headers={b"Authorization": word.encode("latin-1")})
+                refused(answer, 401, "token")
+                assert answer.headers["www-authenticate"] == "Bearer"
+
+
+def test_a_fault_inside_is_told_to_the_log_not_to_the_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("a secret path")
+
+    with served(tmp_path) as found:
+        assert found.service.engine.judge is not None
+        monkeypatch.setattr(found.service.engine.judge, "judge", fail)
+        answer = found.client.post(INFER, json=asked(clean(1)))
+    refused(answer, 500, answer.headers["x-request-id"])
+    assert "secret" not in answer.text
+    assert "a secret path" in caplog.text
+
+
+def test_a_client_that_sends_its_body_too_slowly_is_told_so(tmp_path: Path) -> None:
+    settings = Settings(seconds=0.2)
+    with served(tmp_path, settings) as found, socket.create_connection(found.place) as slow:
+        slow.sendall(f"POST {INFER} HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nslow".encode())
+        assert _heard(slow).startswith(b"HTTP/1.1 408")
+
+
+def test_bodies_that_together_take_too_much_memory_are_put_off(tmp_path: Path) -> None:
+    settings = Settings(body=1000, held=1000)
+    with served(tmp_path, settings) as found, socket.create_connection(found.place) as slow:
+        slow.sendall(f"POST {INFER} HTTP/1.1\r\nHost: a\r\nContent-Length: 999\r\n\r\n".encode() + b"x" * 900)
+        while (answer := found.client.post(INFER, content=b"x" * 900)).status_code != 429:
+            assert answer.status_code == 400
+        assert answer.headers["retry-after"] == "1"
+        slow.close()
+        while (answer := found.client.post(INFER, content=b"x" * 900)).status_code != 400:
+            assert answer.status_code == 429
+
+
+def test_a_client_that_never_ends_its_head_is_sent_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door, "PATIENCE", 0.2)
+    with served(tmp_path) as found, socket.create_connection(found.place) as slow:
+        slow.sendall(b"GET / HTTP/1.1\r\nHost:")
+        assert _heard(slow) == b""
+        assert found.client.get("/").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "options", [{"batch": 0}, {"seconds": 0}, {"queue": 1}, {"name": "a/b"}, {"token": ""}, {"held": 1}, {"watch": 0}]
+)
+def test_settings_that_cannot_work_are_refused(options: dict[str, object]) -> None:
+    with pytest.raises(OptionError):
+        Settings(**options)  # type: ignore[arg-type]
+
+
+def test_a_refused_request_never_reaches_the_queue(here: Served) -> None:
+    before = here.service.engine.accepted
+    refused(here.client.post(INFER, json=asked(torch.full((1, 1, 8, 8), 2.0))), 400, "bounds")
+    assert here.service.engine.accepted == before
+
+
+def _heard(client: socket.socket) -> bytes:
+    """All that comes until the server closes."""
+    client.settimeout(30)
+    return b"".join(iter(lambda: client.recv(4096), b""))

@@ -1,0 +1,108 @@
+"""Many clients, clients that are killed, and a shutdown under load."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import httpx
+import pytest
+import torch
+from torch import Tensor
+
+from benfourier.service.judge import Judged
+from tests.service.serving import INFER, SETTINGS, Served, asked, attacked, clean, guard, outputs, served
+
+IMAGES = torch.cat([clean(40), attacked(40)])
+
+
+def test_200_clients_at_once_each_get_the_answer_to_their_own_image(here: Served) -> None:
+    said = guard().check(IMAGES)
+    places = [place % len(IMAGES) for place in range(200)]
+
+    async def ask() -> list[httpx.Response]:
+        limits = httpx.Limits(max_connections=None)
+        async with httpx.AsyncClient(base_url=here.address, limits=limits, timeout=60) as client:
+            return await asyncio.gather(*(client.post(INFER, json=asked(IMAGES[p : p + 1])) for p in places))
+
+    for place, answer in zip(places, asyncio.run(ask()), strict=True):
+        assert answer.status_code == 200
+        found = outputs(answer)
+        assert found["label"][0] == said.label[place]
+        assert found["score"][0] == pytest.approx(said.score[place], abs=0.01)  # in other batches, other last bits
+
+
+def test_clients_killed_in_the_middle_of_a_request_harm_nobody(here: Served) -> None:
+    body = httpx.Request("POST", here.address, json=asked(IMAGES[:8])).read()
+    head = f"POST {INFER} HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    for part in (head[:20], head, head + body[:50], head + body) * 5:
+        with socket.create_connection(here.place) as victim:
+            victim.sendall(part)
+    before = here.service.engine.accepted
+    answers = [here.client.post(INFER, json=asked(IMAGES[:1])) for _ in range(10)]
+    assert [answer.status_code for answer in answers] == [200] * 10
+    assert here.service.engine.accepted >= before + 10
+    assert here.service.engine.waiting == 0
+
+
+def test_a_shutdown_under_load_answers_every_request_that_was_taken(tmp_path: Path) -> None:
+    content = httpx.Request("POST", "http://a", json=asked(IMAGES[:8])).read()
+    with ThreadPoolExecutor(16) as pool, ExitStack() as stack:
+        found = stack.enter_context(served(tmp_path, SETTINGS))
+        asking = [pool.submit(_ask_until_it_ends, found.address, content) for _ in range(16)]
+        while found.service.engine.accepted < 50:
+            found.client.get("/v2/health/ready")
+        stack.close()  # shuts down while all of them ask
+        answered = [job.result() for job in asking]
+    assert sum(answered) == found.service.engine.accepted >= 50
+
+
+def test_the_images_of_a_client_that_left_the_queue_are_never_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, begun, batches = threading.Event(), threading.Event(), list[int]()
+    with served(tmp_path) as found, ThreadPoolExecutor(1) as pool:
+        real = found.service.judge.judge
+
+        def judge(images: Sequence[Tensor]) -> Judged:
+            begun.set()
+            assert gate.wait(30)
+            batches.append(len(images))
+            return real(images)
+
+        monkeypatch.setattr(found.service.judge, "judge", judge)
+        first = pool.submit(found.client.post, INFER, json=asked(IMAGES[:1]))
+        assert begun.wait(30)
+        with socket.create_connection(found.place) as victim:
+            victim.sendall(_raw(IMAGES[:2]))
+            while found.service.engine.waiting < 2:
+                assert not first.done()
+        while found.service.engine.waiting > 0:
+            assert not first.done()
+        gate.set()
+        assert first.result().status_code == 200
+    assert batches == [1]
+
+
+def _raw(images: Tensor) -> bytes:
+    """A whole request as it goes over the wire."""
+    body = httpx.Request("POST", "http://a", json=asked(images)).read()
+    return f"POST {INFER} HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+def _ask_until_it_ends(address: str, content: bytes) -> int:
+    """How many requests had an answer with verdicts before the server was gone."""
+    count = 0
+    with httpx.Client(base_url=address, timeout=60) as client:
+        while True:
+            try:
+                answer = client.post(INFER, content=content)
+            except httpx.TransportError:
+                return count
+            if answer.status_code == 503:
+                return count
+            assert answer.status_code == 200
+            count += 1

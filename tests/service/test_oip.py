@@ -1,0 +1,152 @@
+"""The Open Inference Protocol, asked by clients that others wrote."""
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from open_inference.openapi.client import OpenInferenceClient
+from open_inference.openapi.errors.not_found_error import NotFoundError
+from open_inference.openapi.types.inference_request import InferenceRequest
+from tritonclient.http import InferenceServerClient, InferInput, InferRequestedOutput, InferResult
+from tritonclient.utils import InferenceServerException
+
+from tests.service.serving import INFER, Served, asked, attacked, clean, guard, in_bytes, outputs
+
+IMAGES = torch.cat([clean(3), attacked(3)])
+
+
+@pytest.fixture
+def triton(here: Served) -> Iterator[InferenceServerClient]:
+    with InferenceServerClient(here.address.removeprefix("http://")) as client:
+        yield client
+
+
+def tensor(images: torch.Tensor, *, binary: bool = True) -> InferInput:
+    found = InferInput("images", list(images.shape), "FP32")
+    found.set_data_from_numpy(images.numpy(), binary_data=binary)
+    return found
+
+
+def agree(label: Any, accepted: Any, score: Any, threshold: Any) -> None:
+    said = guard().check(IMAGES)
+    assert np.array_equal(label, said.label)
+    assert np.array_equal(accepted, said.accepted)
+    assert not said.accepted.all()
+    assert np.allclose(score, said.score, atol=1e-6)
+    assert np.allclose(threshold, said.threshold)
+
+
+def agreed(found: InferResult) -> None:
+    agree(*(found.as_numpy(name) for name in ("label", "accepted", "score", "threshold")))
+
+
+def test_tritons_client_finds_the_server_live_and_ready_and_reads_what_it_is(triton: InferenceServerClient) -> None:
+    client = triton
+    assert client.is_server_live()
+    assert client.is_server_ready()
+    assert client.is_model_ready("guard")
+    assert not client.is_model_ready("other")
+    assert "binary_tensor_data" in client.get_server_metadata()["extensions"]
+    told = client.get_model_metadata("guard")
+    assert told["inputs"] == [{"name": "images", "datatype": "FP32", "shape": [-1, 1, 8, 8]}]
+    assert [output["name"] for output in told["outputs"]] == ["label", "accepted", "score", "threshold"]
+    assert client.get_model_metadata("guard", told["versions"][0]) == told
+
+
+def test_tritons_client_sends_and_gets_bytes(triton: InferenceServerClient) -> None:
+    agreed(triton.infer("guard", [tensor(IMAGES)], request_id="7"))
+
+
+def test_tritons_client_sends_and_gets_json(triton: InferenceServerClient) -> None:
+    wanted = [InferRequestedOutput(name, binary_data=False) for name in ("label", "accepted", "score", "threshold")]
+    agreed(triton.infer("guard", [tensor(IMAGES, binary=False)], outputs=wanted))
+
+
+@pytest.mark.parametrize("algorithm", ["gzip", "deflate"])
+def test_tritons_client_packs_bodies(triton: InferenceServerClient, algorithm: str) -> None:
+    agreed(
+        triton.infer(
+            "guard",
+            [tensor(IMAGES)],
+            request_compression_algorithm=algorithm,
+            response_compression_algorithm=algorithm,
+        )
+    )
+
+
+def test_tritons_client_gets_the_outputs_it_asks_for_some_of_them_as_bytes(triton: InferenceServerClient) -> None:
+    wanted = [InferRequestedOutput("score", binary_data=True), InferRequestedOutput("label", binary_data=False)]
+    found = triton.infer("guard", [tensor(IMAGES)], outputs=wanted, request_id="mine")
+    told = found.get_response()
+    assert [output["name"] for output in told["outputs"]] == ["score", "label"]
+    assert told["id"] == "mine"
+    assert np.allclose(found.as_numpy("score"), guard().check(IMAGES).score, atol=1e-6)
+
+
+def test_tritons_client_hears_what_is_wrong(triton: InferenceServerClient) -> None:
+    with pytest.raises(InferenceServerException, match="bounds"):
+        triton.infer("guard", [tensor(IMAGES * 300)])
+
+
+def test_the_open_inference_client_is_served(here: Served) -> None:
+    client = OpenInferenceClient(base_url=here.address, httpx_client=here.client)
+    client.check_server_liveness()
+    client.check_server_readiness()
+    client.check_model_readiness("guard")
+    told = client.read_model_metadata("guard")
+    assert told.versions
+    client.check_model_version_readiness("guard", told.versions[0])
+    found = client.model_infer("guard", request=InferenceRequest(**asked(IMAGES, id="a")))
+    assert (found.id, found.model_name, found.model_version) == ("a", "guard", told.versions[0])
+    columns = {output.name: output.data.__root__ for output in found.outputs}
+    agree(*(columns[name] for name in ("label", "accepted", "score", "threshold")))
+    with pytest.raises(NotFoundError):
+        client.check_model_readiness("other")
+
+
+def test_nested_flat_double_and_8_bit_tensors_say_the_same(here: Served) -> None:
+    nested = asked(IMAGES)
+    nested["inputs"][0]["data"] = IMAGES.tolist()
+    pixels = (IMAGES * 255).round().byte().numpy()
+    requests: list[dict[str, Any]] = [
+        {"json": nested},
+        *(
+            {"content": content, "headers": headers}
+            for content, headers in (in_bytes(IMAGES.double().numpy(), "FP64"), in_bytes(pixels, "UINT8"))
+        ),
+    ]
+    for request in requests:
+        agree(*outputs(here.client.post(INFER, **request)).values())
+
+
+def test_packed_json_bodies_are_taken_with_and_without_zlibs_header(here: Served) -> None:
+    text = json.dumps(asked(IMAGES)).encode()
+    raw = zlib.compressobj(wbits=-15)
+    for encoding, content in (
+        ("gzip", gzip.compress(text)),
+        ("deflate", zlib.compress(text)),
+        ("deflate", raw.compress(text) + raw.flush()),
+        ("identity", text),
+    ):
+        agree(*outputs(here.client.post(INFER, content=content, headers={"Content-Encoding": encoding})).values())
+
+
+def test_a_long_answer_is_packed_for_clients_that_like_it(here: Served) -> None:
+    for word in ("gzip", "deflate"):
+        answer = here.client.post(INFER, json=asked(torch.cat([IMAGES, IMAGES])), headers={"Accept-Encoding": word})
+        assert answer.headers["content-encoding"] == word
+        assert len(outputs(answer)["label"]) == 12
+    assert (
+        "content-encoding" not in here.client.post(INFER, json=asked(IMAGES), headers={"Accept-Encoding": "br"}).headers
+    )
+
+
+def test_an_unknown_version_is_not_found(here: Served) -> None:
+    for path in ("", "/ready"):
+        assert here.client.get(f"/v2/models/guard/versions/0{path}").status_code == 404
+    assert here.client.post("/v2/models/guard/versions/0/infer", json=asked(IMAGES)).status_code == 404

@@ -1,0 +1,128 @@
+"""The page in a real Chromium."""
+
+import re
+import shutil
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+import benfourier as bf
+from benfourier.service.demo import Demo
+from benfourier.service.settings import Settings
+from tests.detectors.toys import toys
+from tests.service.serving import NAMES, Served, eight_bit, guard, png, served
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed; get one: apt-get install chromium")
+PAGE = Path(__file__).parents[2] / "src" / "benfourier" / "service" / "page"
+
+
+def telling() -> Demo:
+    """Digits that the guard accepts, and rejects after bim."""
+    made = toys().tested
+    images = eight_bit(made.clean)
+    found = bf.attack("bim", toys().subject, images, made.labels, eight_bit=True, show_progress=False)
+    keeper = guard()
+    right = toys().subject.logits(images).argmax(1) == made.labels
+    clear = keeper.check(images).accepted & ~keeper.check(found.images).accepted
+    rows = (torch.from_numpy(clear) & right & found.success).nonzero().flatten()[:3]
+    assert len(rows) == 3
+    labels = made.labels[rows]
+    return Demo("digits", images[rows], labels, [NAMES[label] for label in labels.tolist()])
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as tools:
+        found = tools.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        yield found
+        found.close()
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with served(tmp_path_factory.mktemp("service"), samples=telling()) as found:
+        yield found
+
+
+@pytest.fixture(params=["1280 light", "390 dark"])
+def page(browser: Browser, shown: Served, request: pytest.FixtureRequest) -> Iterator[Page]:
+    width, scheme = request.param.split()
+    found = browser.new_page(viewport={"width": int(width), "height": 900}, color_scheme=scheme)
+    faults: list[str] = []
+    home = (shown.address, "blob:", "data:")
+    found.on("console", lambda message: faults.append(message.text))
+    found.on("pageerror", lambda error: faults.append(str(error)))
+    found.on("request", lambda asked: None if asked.url.startswith(home) else faults.append(asked.url))
+    found.goto(shown.address)
+    yield found
+    found.close()
+    assert [fault for fault in faults if "422" not in fault] == []  # Chromium tells of every answer that is no 200
+
+
+def test_a_clean_sample_is_accepted_and_after_an_attack_rejected(page: Page, tmp_path: Path) -> None:
+    page.get_by_role("button", name="Sample 0").click()
+    newest = page.get_by_role("article").first
+    expect(newest.locator(".verdict")).to_have_text("✓ accepted")
+    page.get_by_role("button", name="Attack with bim", exact=True).click()
+    expect(page.get_by_role("article")).to_have_count(2)
+    expect(newest.locator(".verdict")).to_have_text("✕ rejected")
+    expect(page.get_by_role("status")).to_have_text(re.compile("rejected, the network says .* score"))
+    assert newest.locator("svg").count() == 2
+    assert newest.locator(".bars button").count() == len(toys().subject.layers())
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    picture = tmp_path / "page.png"
+    page.screenshot(path=picture, full_page=True)
+    assert picture.stat().st_size > 20_000
+
+
+def test_files_are_judged_and_broken_ones_named_with_the_keyboard_alone(page: Page, tmp_path: Path) -> None:
+    (tmp_path / "good.png").write_bytes(png(telling().images[0]))
+    (tmp_path / "bad.png").write_bytes(b"no image")
+    page.get_by_label("Choose images").set_input_files([tmp_path / "good.png", tmp_path / "bad.png"])
+    bad, good = page.get_by_role("article").all()
+    expect(good.locator(".verdict")).to_have_text("✓ accepted")
+    expect(bad.locator(".verdict")).to_have_text("not judged")
+    expect(bad.locator(".score")).to_contain_text("it is not an image")
+    layer = good.locator(".bars button").nth(2)
+    layer.focus()
+    page.keyboard.press("Enter")
+    expect(layer).to_have_attribute("aria-pressed", "true")
+    expect(good.locator(".spectrum figcaption")).to_contain_text("layer 2")
+    good.locator("summary").focus()
+    page.keyboard.press("Enter")
+    expect(good.get_by_role("rowheader").first).to_have_text("0")
+
+
+def test_everything_that_can_be_used_has_a_name_and_headings_are_in_order(page: Page) -> None:
+    page.get_by_role("button", name="Sample 1").click()
+    expect(page.get_by_role("article").locator(".verdict")).to_have_text("✓ accepted")
+    for control in page.locator("button:visible, input:visible, a:visible, summary:visible").all():
+        named = control.evaluate("e => e.ariaLabel || e.labels?.[0]?.innerText || e.innerText")
+        assert named.strip()
+    assert page.locator("img:not([alt])").count() == 0
+    assert all(svg.get_attribute("aria-label") for svg in page.locator("svg").all())
+    levels = [int(level) for level in page.locator("h1, h2, h3").evaluate_all("all => all.map(e => e.tagName[1])")]
+    assert levels[0] == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+
+
+def test_a_token_is_asked_for_and_used(browser: Browser, tmp_path: Path) -> None:
+    with served(tmp_path, Settings(token="secret")) as found:  # noqa: S106
+        page = browser.new_page()
+        page.goto(found.address)
+        page.get_by_label("This service asks for a token").fill("secret")
+        page.get_by_role("button", name="Use it").click()
+        expect(page.locator("#facts")).to_contain_text("mbf")
+        expect(page.locator("#access")).to_be_hidden()
+        page.close()
+
+
+def test_the_page_names_no_outside_address() -> None:
+    for file in PAGE.iterdir():
+        words = re.findall(r"https?://[^\s\"')]+", file.read_text(encoding="utf-8"))
+        assert set(words) <= {"http://www.w3.org/2000/svg"}, file

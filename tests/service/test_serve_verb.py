@@ -1,0 +1,105 @@
+"""`benfourier serve` as a process: its signals and exit codes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from benfourier.subjects.weights import save_weights
+from tests.cli.calling import call
+from tests.detectors.toys import toys
+from tests.service.serving import INFER, asked, clean, guard
+
+ROOT = Path(__file__).parents[2]
+MODEL = ("--model", "tests.attacks.trained:network", "--weights")
+Process = subprocess.Popen[str]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    save_weights(toys().subject.module, tmp_path / "w.safetensors")
+    guard().save(tmp_path / "guard.bf")
+    return tmp_path
+
+
+@contextmanager
+def serving(folder: Path, *words: str) -> Iterator[tuple[Process, str]]:
+    """A process that serves, and its address."""
+    command = [sys.executable, "-c", "from benfourier.cli.main import main; main()"]
+    options = [str(folder / "guard.bf"), *MODEL, str(folder / "w.safetensors"), "--port", "0", *words]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "BENFOURIER_TOKEN": "t"}
+    with subprocess.Popen(  # noqa: S603
+        [*command, "serve", *options], cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield process, told(process, "listening")["address"]
+        finally:
+            process.kill()
+
+
+def told(process: Process, event: str) -> dict[str, Any]:
+    """The facts of the next event of that name in the log."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        found: dict[str, Any] = json.loads(line)
+        if found["event"] == event:
+            return found
+    raise AssertionError(f"the log ends without {event!r}")
+
+
+def test_it_serves_loads_a_new_guard_at_sighup_and_ends_with_0_at_sigterm(folder: Path) -> None:
+    with serving(folder) as (process, address):
+        first = told(process, "guard loaded")["version"]
+        with httpx.Client(base_url=address, headers={"Authorization": "Bearer t"}, timeout=60) as client:
+            assert client.post(INFER, json=asked(clean(1))).json()["model_version"] == first
+            guard(0.3).save(folder / "guard.bf")
+            process.send_signal(signal.SIGHUP)
+            second = told(process, "guard loaded")["version"]
+            assert client.post(INFER, json=asked(clean(1))).json()["model_version"] == second != first
+        process.send_signal(signal.SIGTERM)
+        assert told(process, "stopped")["requests"] == 2
+        assert process.wait(30) == 0
+
+
+def test_a_damaged_guard_ends_it_with_4_before_it_listens(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    (folder / "guard.bf").write_bytes(b"no guard")
+    found = call(capsys, "serve", folder / "guard.bf", *MODEL, folder / "w.safetensors", "--port", "0")
+    assert found.code == 4
+    assert "guard.bf" in found.err
+
+
+def test_without_the_extra_it_says_how_to_install_it_and_ends_with_3(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("benfourier.service.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "fastapi", None)
+    found = call(capsys, "serve", folder / "guard.bf", *MODEL, folder / "w.safetensors")
+    assert found.code == 3
+    assert "pip install 'benfourier[serve]'" in found.err
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--batch", "0"], "batch is 0"),
+        (["--log-level", "loud"], "log level"),
+        (["--token-file", "nowhere"], "nowhere: the token cannot be read"),
+        (["--port", "70000"], "70000"),
+        (["--demo", "nothing"], "nothing"),
+    ],
+)
+def test_options_that_cannot_work_are_told_with_2(
+    capsys: pytest.CaptureFixture[str], folder: Path, words: list[str], complaint: str
+) -> None:
+    found = call(capsys, "serve", folder / "guard.bf", *MODEL, folder / "w.safetensors", *words)
+    assert found.code == 2
+    assert complaint in found.err
