@@ -14,6 +14,7 @@ import pytest
 from benfourier.evaluation.executors import Broken, ProcessPool
 from benfourier.evaluation.plan_reading import read_plan
 from benfourier.evaluation.runner import Summary, evaluate
+from benfourier.evaluation.trials import Trial
 from benfourier.store.ledger import Ledger, read
 from benfourier.store.records import Cost, Crafted, Failure, KsResult, Outcome, Picture, Profile, Run
 from tests.cli.calling import call
@@ -144,11 +145,13 @@ def test_a_large_set_is_split_once(tmp_path: Path) -> None:
 
 
 class Deadly:
-    """Does one task and kills its own process while the next one waits."""
+    """Makes all attacks, runs one trial, and kills its own process while the next one waits."""
 
     def run(self, tasks: Sequence[T], do: Callable[[T], R]) -> Iterator[tuple[T, R | Broken]]:
-        yield tasks[0], do(tasks[0])
-        os.kill(os.getpid(), signal.SIGKILL)
+        for task in tasks:
+            yield task, do(task)
+            if isinstance(task, Trial):
+                os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_a_killed_run_goes_on_and_ends_with_the_same_ledger(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from benfourier.evaluation.executors import Broken, Executor, InProcess
 from benfourier.evaluation.outcomes import method_of
 from benfourier.evaluation.plan import Plan
 from benfourier.evaluation.plan_reading import check_opens
+from benfourier.evaluation.precrafting import precraft
 from benfourier.evaluation.preparing import Ground, prepare, survey
 from benfourier.evaluation.protocols import trials_of
 from benfourier.evaluation.studying import study
@@ -30,7 +31,7 @@ from benfourier.store.cache import OLD, Cache, open_cache
 from benfourier.store.coding import plain
 from benfourier.store.digest import digest_of
 from benfourier.store.ledger import Ledger
-from benfourier.store.records import Failure, Outcome, Record, Run
+from benfourier.store.records import Crafted, Failure, Outcome, Record, Run
 
 PREFIX = "bench-"
 Do = Callable[[Trial], tuple[Outcome, ...]]
@@ -101,6 +102,8 @@ def evaluate(
     keeper, kept = Keeper(Path(ledger)), open_cache(cache)
     ground = survey(plan, kept, show_progress)
     keeper.add(_run(plan, ground))
+    if kept is not None and not isinstance(executor, InProcess | None) and not _crafted(plan, keeper):
+        precraft(plan, ground, executor, kept, show_progress)
     bench = prepare(plan, ground, keeper.add, kept, show_progress)
     trials = trials_of(plan, bench.source, bench.other, only)
     wanted = [trial for trial in trials if _missing(bench, plan, trial, keeper)]
@@ -124,6 +127,12 @@ def evaluate(
         records=sum(not isinstance(record, Outcome | Failure) for record in added),
         failures=tuple(record for record in added if isinstance(record, Failure)),
     )
+
+
+def _crafted(plan: Plan, keeper: Keeper) -> bool:
+    """True if the ledger tells of every attack."""
+    told = {record.attack for record in keeper.ledger.records() if isinstance(record, Crafted)}
+    return told >= {attack.label for attack in plan.attacks}
 
 
 def _run(plan: Plan, ground: Ground) -> Run:

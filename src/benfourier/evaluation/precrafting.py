@@ -1,0 +1,100 @@
+"""Attacks of a plan made piece by piece by several processes, which leave what they make in the cache."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+from benfourier import progress
+from benfourier.attacks.examples import CHUNK, make_examples
+from benfourier.data.labelled import Labelled
+from benfourier.evaluation.executors import Executor
+from benfourier.evaluation.plan import Plan
+from benfourier.evaluation.preparing import Ground, survey
+from benfourier.store.cache import Cache
+
+DEAR = ("cw-l2", "r-pgd")  # they come first, so that nobody waits for them at the end
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some neighbours among the source images, and what is to be done to them.
+
+    Args:
+        second: images of the second source, instead of the first.
+        attack: label.
+        start: place of the first image.
+    """
+
+    second: bool
+    attack: str
+    start: int
+
+
+@dataclass(frozen=True)
+class Crafter:
+    """Makes pieces in another process, which finds the network in the cache.
+
+    Args:
+        plan: what is asked for.
+        cache: where attacked images are kept.
+    """
+
+    plan: Plan
+    cache: Cache
+
+    def __call__(self, piece: Piece) -> None:
+        """Leaves one piece in the cache: its chunk is one of those that the whole set is made of."""
+        attack = self.plan.attack(piece.attack)
+        images = _images(_ground(self), piece.second)
+        part = slice(piece.start, min(piece.start + CHUNK, attack.sources))
+        make_examples(
+            _ground(self).opened.subject,
+            images.images[part],
+            images.labels[part],
+            ids=images.ids[part],
+            attack={attack.label: (attack.name, attack.options)},
+            seed=self.plan.seed,
+            cache=self.cache.folder,
+            show_progress=False,
+        )
+
+    def __hash__(self) -> int:
+        return hash(self.cache)
+
+
+def precraft(plan: Plan, ground: Ground, executor: Executor, cache: Cache, show_progress: bool | None = None) -> None:
+    """Makes all attacks of a plan; what fails is left to whoever asks for it next.
+
+    Args:
+        plan: says which attacks.
+        ground: the network and its images.
+        executor: where they are made.
+        cache: where they are kept.
+        show_progress: True or False to force the bar; None draws it on a terminal.
+    """
+    pieces = sorted(_pieces(plan, ground), key=lambda piece: _rank(plan.attack(piece.attack).name))
+    with progress.bar(len(pieces), "attacks, in pieces", show=show_progress) as advance:
+        for piece, _ in executor.run(pieces, Crafter(plan, cache)):
+            advance(1, piece.attack)
+
+
+def _pieces(plan: Plan, ground: Ground) -> Iterator[Piece]:
+    for second in (False, True) if ground.other is not None else (False,):
+        for attack in plan.attacks:
+            for start in range(0, min(attack.sources, len(_images(ground, second).ids)), CHUNK):
+                yield Piece(second, attack.label, start)
+
+
+def _rank(name: str) -> int:
+    return DEAR.index(name) if name in DEAR else len(DEAR)
+
+
+def _images(ground: Ground, second: bool) -> Labelled:
+    found = ground.other if second else ground.found
+    assert found is not None
+    return found.sources
+
+
+@cache
+def _ground(work: Crafter) -> Ground:
+    return survey(work.plan, work.cache, show_progress=False)
