@@ -1,6 +1,7 @@
 """`benfourier quickstart`: the main job on embedded data, from training a network to a guard and a report."""
 
 import os
+from contextlib import nullcontext
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -66,13 +67,15 @@ def quickstart(
 def _evaluated(plan: "Plan", ledger: Path, workers: int) -> "tuple[Summary, Bench]":
     """What the plan came to, and what it worked on."""
     from benfourier.evaluation.executors import InProcess, ProcessPool
+    from benfourier.evaluation.precrafting import one_thread
     from benfourier.evaluation.preparing import prepare, survey
     from benfourier.evaluation.runner import evaluate
     from benfourier.store.cache import open_cache
 
     came = evaluate(plan, ledger, executor=ProcessPool(workers) if workers > 1 else InProcess())
     cache = open_cache(True)
-    return came, prepare(plan, survey(plan, cache), lambda _: None, cache, show_progress=False)
+    with one_thread() if workers > 1 else nullcontext():
+        return came, prepare(plan, survey(plan, cache), lambda _: None, cache, show_progress=False)
 
 
 def _report(ledger: Path, page: Path) -> None:

@@ -1,8 +1,11 @@
 """Attacks of a plan made piece by piece by several processes, which leave what they make in the cache."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+
+import torch
 
 from benfourier import progress
 from benfourier.attacks.examples import CHUNK, make_examples
@@ -76,6 +79,20 @@ def precraft(plan: Plan, ground: Ground, executor: Executor, cache: Cache, show_
     with progress.bar(len(pieces), "attacks, in pieces", show=show_progress) as advance:
         for piece, _ in executor.run(pieces, Crafter(plan, cache)):
             advance(1, piece.attack)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Lets torch compute in the block as the processes of a pool do: what they keep is found by the number of threads.
+
+    Sums are split among threads, so that the last bits depend on it.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _pieces(plan: Plan, ground: Ground) -> Iterator[Piece]:

@@ -20,7 +20,7 @@ from benfourier.evaluation.executors import Broken, Executor, InProcess
 from benfourier.evaluation.outcomes import method_of
 from benfourier.evaluation.plan import Plan
 from benfourier.evaluation.plan_reading import check_opens
-from benfourier.evaluation.precrafting import precraft
+from benfourier.evaluation.precrafting import one_thread, precraft
 from benfourier.evaluation.preparing import Ground, prepare, survey
 from benfourier.evaluation.protocols import trials_of
 from benfourier.evaluation.studying import study
@@ -102,9 +102,7 @@ def evaluate(
     keeper, kept = Keeper(Path(ledger)), open_cache(cache)
     ground = survey(plan, kept, show_progress)
     keeper.add(_run(plan, ground))
-    if kept is not None and not isinstance(executor, InProcess | None) and not _crafted(plan, keeper):
-        precraft(plan, ground, executor, kept, show_progress)
-    bench = prepare(plan, ground, keeper.add, kept, show_progress)
+    bench = _bench(plan, ground, keeper, kept, executor, show_progress)
     trials = trials_of(plan, bench.source, bench.other, only)
     wanted = [trial for trial in trials if _missing(bench, plan, trial, keeper)]
     _warm(bench, plan, wanted, kept, show_progress)
@@ -127,6 +125,18 @@ def evaluate(
         records=sum(not isinstance(record, Outcome | Failure) for record in added),
         failures=tuple(record for record in added if isinstance(record, Failure)),
     )
+
+
+def _bench(
+    plan: Plan, ground: Ground, keeper: Keeper, cache: Cache | None, executor: Executor | None, show: bool | None
+) -> Bench:
+    """What trials work on; attacks are made where trials will run, if these places share a cache."""
+    if cache is None or executor is None or isinstance(executor, InProcess):
+        return prepare(plan, ground, keeper.add, cache, show)
+    if not _crafted(plan, keeper):
+        precraft(plan, ground, executor, cache, show)
+    with one_thread():
+        return prepare(plan, ground, keeper.add, cache, show)
 
 
 def _crafted(plan: Plan, keeper: Keeper) -> bool:
