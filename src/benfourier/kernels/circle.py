@@ -24,6 +24,7 @@ UNIT = np.uint64(1 << 44)  # a count of one in a counter's word; a word has room
 BIAS = math.log10(2) * (127 + 24)  # log10 of SCALE and of the float32 exponent's bias, which counted phases contain
 
 
+@lru_cache(maxsize=1024)
 def bins_for(length: int, orders: int) -> int:
     """Fewest bins that keep the error below a tenth of the noise floor, or 0 if no circle is fine enough."""
     room = 0.05 * math.sqrt(math.pi / length) - PHASE_ERROR * orders

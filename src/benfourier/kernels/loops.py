@@ -11,25 +11,24 @@ import numpy as np
 from numba import carray
 
 from benfourier.kernels import circle, octaves
+from benfourier.kernels.counting import base_of
 from benfourier.kernels.desk import desk_on, space_for
 from benfourier.kernels.lanes import LANES, survey
-from benfourier.kernels.rows import apart, exact_row, jit, survey_row
+from benfourier.kernels.rows import apart, exact_row, inlined, jit, survey_row
 from benfourier.kernels.steps import ADD, AS_IS, SCALE, added, rectified, scaled
 from benfourier.kernels.team import at_address, together
 
 _TOO_LARGE = np.uint32(0x71800000)  # bits of 2^100: SCALE times such entries could overflow
 
 
-@jit
+@inlined
 def _float_row(row, centre, policy, ways, desk, out):
     """Writes |â_n| of a surveyed float32 row: by octaves, or by the circle if they refuse; NaN if both do."""
     bins, tables, roughest, circle_bins, circle_table = ways
     out[:] = np.nan
     if desk.peaks.max() < _TOO_LARGE:
         mean = desk.sums.sum() / len(row) if centre else 0.0
-        octaves.magnitudes_of_row(
-            row, mean, octaves.base_of(desk.peaks, mean), bins, tables, roughest, policy, desk, out
-        )
+        octaves.magnitudes_of_row(row, mean, base_of(desk.peaks, mean), bins, tables, roughest, policy, desk, out)
         if math.isnan(out[0]):
             circle.magnitudes_of_row(row, mean, circle_bins, circle_table, policy, out)
 
@@ -88,6 +87,16 @@ def step_rows(team, start, stop, addresses, length, scale, shift, kinds, centre,
     target = carray(at_address(addresses[2], np.float32(0)), shape)
     args = (x, other, scale, shift, kinds, centre, policy, ways, target, out)
     together(_step_rows, team, start, stop, args)
+
+
+@jit
+def any_refused(out):
+    """True if a row of any step has NaN."""
+    refused = False
+    for k in range(out.shape[0]):
+        for i in range(out.shape[1]):
+            refused |= math.isnan(out[k, i, 0])
+    return refused
 
 
 @jit

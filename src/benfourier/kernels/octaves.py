@@ -21,12 +21,13 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from benfourier.kernels.desk import BATCH
-from benfourier.kernels.lanes import LANES, ROWS, SCALE, WORD_SHIFT, fetch, octave_words, tally
-from benfourier.kernels.rows import add_atom, finish, jit, last_lanes
-from benfourier.kernels.weights import BLOCK, MARGIN, WAVES, mix, settle, unpack, weigh
+from benfourier.kernels.counting import count_row
+from benfourier.kernels.lanes import COUNT_SHIFT, ROWS, WORD_SHIFT
+from benfourier.kernels.rows import add_atom, finish, inlined, jit
+from benfourier.kernels.weights import ABREAST, MARGIN, WAVES, counted, mix, settle, settle_words, unpack, weigh
 
 PIECE = 1 << 16  # entries after which counters are emptied
+USUAL = 128  # bins per octave
 OCTAVE = 1 << (23 - WORD_SHIFT)  # words in an octave
 BIAS = math.log10(2) * (127 + 24)  # log10 of SCALE and of the float32 exponent's bias
 
@@ -35,8 +36,12 @@ Table = NDArray[np.float32]
 
 def bins_for(length: int, orders: int) -> int:
     """Bins per octave: enough for the orders, more for long rows, which hardly feel it and may then be rougher."""
-    least = 128 if length <= 1 << 15 else 256
-    return least << max(0, math.ceil(math.log2(orders / 16)))
+    return (64 if length <= 1 << 15 else 128) * _blocks_for(orders)
+
+
+def _blocks_for(orders: int) -> int:
+    """Blocks per octave: half an octave of 16 orders is smooth enough for WAVES waves."""
+    return 2 << max(0, math.ceil(math.log2(orders / 16)))
 
 
 def roughness_for(bins: int, orders: int) -> float:
@@ -54,10 +59,12 @@ def tables_for(bins: int, orders: int) -> tuple[Table, Table, Table]:
     middle = 1 + (np.arange(bins)[:, None] + 0.5) / bins
     angle = 2 * np.pi * order * np.log10(middle)
     average = np.sinc(order / math.log(10) / (bins * middle))  # of a phasor over its bin
-    phasors = np.stack([average * np.cos(angle), average * np.sin(angle)], axis=1).reshape(-1, BLOCK, 2 * padded)
+    phasors = np.stack([average * np.cos(angle), average * np.sin(angle)], axis=1).reshape(
+        _blocks_for(orders), -1, 2 * padded
+    )
     basis = np.linalg.svd(phasors, full_matrices=False)[2][:, :WAVES]  # (blocks, waves, 2 · orders)
     waves = phasors @ basis.transpose(0, 2, 1)
-    shares = basis.reshape(-1, WAVES, 2, padded // 16, 16).transpose(0, 3, 1, 2, 4)  # (blocks, groups, waves, 2, 16)
+    shares = basis.reshape(-1, WAVES, 2, padded // 16, 16).transpose(3, 0, 1, 2, 4)  # (groups, blocks, waves, 2, 16)
     turn = -2 * np.pi * ((np.arange(ROWS)[:, None] * math.log10(2) * order) % 1)
     turns = np.stack([np.cos(turn), np.sin(turn)], axis=1).reshape(ROWS, 2, -1, 16).transpose(0, 2, 1, 3)
     return _aligned(waves), _aligned(shares), _aligned(turns)
@@ -72,93 +79,108 @@ def _aligned(table: NDArray[np.float64]) -> Table:
 
 
 @jit
-def count_row(x, start, stop, mean, base, bins, desk):
-    """Adds every entry of x[start:stop] to the desk's counters; start is a multiple of LANES."""
-    high = np.float32(mean)
-    low = np.float32((mean - np.float64(high)) * np.float64(SCALE))
-    high *= SCALE
-    shift = np.uint32(23 - WORD_SHIFT - round(math.log2(bins)))
-    places, words = desk.places, desk.words
-    for i in range(start, stop, BATCH):
-        number = min(BATCH, stop - i)
-        whole = number - number % LANES
-        for j in range(0, whole, LANES):
-            octave_words(x, i + j, high, low, base, shift, places, words, j)
-            fetch(x, i + j - len(x))  # the row before, which is next: counting leaves the memory idle
-        if whole < number:
-            octave_words(last_lanes(x), 0, high, low, base, shift, places, words, whole)
-            words[number : whole + LANES] = 0
-        for j in range(0, number, LANES):
-            tally(places, words, j, desk.counters)
-
-
-@jit
-def base_of(peaks, mean):
-    """Bits of the least entry that is counted: ROWS − 1 octaves below the largest that centring can leave."""
-    largest = (np.float64(peaks.view(np.float32).max()) + abs(mean)) * np.float64(SCALE)
-    return np.int32(max(math.frexp(largest)[1] + 126 - (ROWS - 1), 0) << 23)
-
-
-@jit
 def kept_octaves(length):
     """Octaves kept side by side: all of a row that is counted in pieces."""
     return ROWS + 1 if length > PIECE else 1
 
 
 @jit
-def _settle_edge(counts, rests, at, width, weights, edge, inwards):
+def _count(word):
+    return np.float32(word >> np.uint32(COUNT_SHIFT))
+
+
+@jit
+def _rest(word):
+    return np.float32(word & np.uint32((1 << COUNT_SHIFT) - 1))
+
+
+@jit
+def _settle_edge(count, rest, width, weights, edge, inwards):
     """Moves the offset of an outermost bin, which has a neighbour on one side only, to the next two."""
-    offset = (rests[at] + np.float32(0.5) * counts[at]) / width - np.float32(0.5) * counts[at]
+    offset = (rest + np.float32(0.5) * count) / width - np.float32(0.5) * count
     weights[edge] -= np.float32(1.5) * offset * inwards
     weights[edge + inwards] += np.float32(1.5) * offset * inwards
     weights[edge + 2 * inwards] -= np.float32(0.5) * offset * inwards
 
 
-@jit
-def _sum_octaves(bins, step, tables, desk):
-    """Adds every octave's phasors; returns the sum of the squared second differences of the counts.
-
-    Octaves lie step apart, or are taken from the counters one by one if step is 0.
-    """
-    waves, shares, turns = tables
-    counts, rests, weights, parts, found = desk.counts, desk.rests, desk.weights, desk.parts, desk.found
-    groups = len(turns) // (32 * ROWS)
-    width = np.float32(OCTAVE // bins)
-    squares = 0.0
-    for row in range(ROWS + 1):
-        first = MARGIN + row * step
-        if not step:
-            found[row] = unpack(desk.counters, row * bins, bins, counts, rests, first, True)
-        if row == 0 or row == ROWS or found[row] == 0:
-            continue
-        squares += settle(counts, rests, first, bins, width, weights)
-        _settle_edge(counts, rests, first, width, weights, 0, 1)
-        _settle_edge(counts, rests, first + bins - 1, width, weights, bins - 1, -1)
-        for block in range(bins // BLOCK):
-            weigh(weights, block * BLOCK, waves, block * BLOCK * WAVES, parts)
-            for group in range(groups):
-                share = (block * groups + group) * WAVES * 32
-                mix(parts, shares, share, turns, (row * groups + group) * 32, desk.phasors, group * 32)
+@inlined
+def _settle_octave(row, bins, step, desk, to):
+    """Writes the weights of an octave's bins; returns the squared second differences of its counts."""
+    counts, rests, weights, width = desk.counts, desk.rests, desk.weights, np.float32(OCTAVE // bins)
+    if step:
+        first, last = MARGIN + row * step, MARGIN + row * step + bins - 1
+        ends = counts[first], rests[first], counts[last], rests[last]
+        squares = settle(counts, rests, first, bins, width, weights, to)
+    else:
+        lowest, highest = desk.counters[row * bins], desk.counters[(row + 1) * bins - 1]
+        ends = _count(lowest), _rest(lowest), _count(highest), _rest(highest)
+        squares = settle_words(desk.counters, row * bins, bins, width, weights, to)
+    _settle_edge(ends[0], ends[1], width, weights, to, 1)
+    _settle_edge(ends[2], ends[3], width, weights, to + bins - 1, -1)
     return squares
 
 
-@jit
+@inlined
+def _add_octaves(bins, tables, desk):
+    """Adds the phasors of the ABREAST octaves whose weights are on the desk."""
+    waves, shares, turns = tables
+    groups = len(turns) // (32 * ROWS)
+    count = len(shares) // (32 * groups)  # parts of an octave
+    size = bins * WAVES // count
+    for block in range(count // WAVES):
+        start = block * size
+        weigh(desk.weights, start, bins, waves, start * WAVES, size, desk.parts, block * WAVES, count)
+    for group in range(groups):
+        place = group * count * 32
+        mix(desk.parts, count, shares, place, turns, group * 32, groups * 32, desk.abreast, desk.phasors, group * 32)
+
+
+@inlined
+def _sum_octaves(bins, step, tables, desk):
+    """Adds every octave's phasors; returns the sum of the squared second differences of the counts.
+
+    Octaves lie step apart, or are taken from the counters if step is 0.
+    """
+    found, squares, abreast = desk.found, 0.0, 0
+    for row in range(ROWS + 1):
+        if not step:
+            found[row] += counted(desk.counters, row * bins, bins)
+        if 0 < row < ROWS and found[row]:
+            squares += _settle_octave(row, bins, step, desk, abreast * bins)
+            desk.abreast[abreast] = row
+            abreast += 1
+        elif not step and found[row]:
+            desk.counters[row * bins : (row + 1) * bins] = 0
+        if abreast == ABREAST or (row == ROWS and abreast):
+            if abreast < ABREAST:
+                desk.weights[abreast * bins :] = 0
+            _add_octaves(bins, tables, desk)
+            abreast = 0
+    return squares
+
+
+@inlined
 def magnitudes_of_row(x, mean, base, bins, tables, roughest, policy, desk, out):
     """Writes |â_n| of one row, unless it is too rough or too many entries are too small."""
     length, found, sums = len(x), desk.found, desk.phasors
     step = bins + 2 * MARGIN if length > PIECE else 0
     found[:], sums[:] = 0, 0
     for start in range(0, length, PIECE):
-        count_row(x, start, min(start + PIECE, length), mean, base, bins, desk)
+        found[ROWS] += count_row(x, start, min(start + PIECE, length), mean, base, bins, desk)
         if step:
             for row in range(ROWS + 1):
                 to = MARGIN + row * step
                 found[row] += unpack(desk.counters, row * bins, bins, desk.counts, desk.rests, to, start == 0)
-    squares = _sum_octaves(bins, step, tables, desk)
+    # the usual case once more, with numbers that the compiler knows
+    usual = bins == USUAL and not step
+    squares = _sum_octaves(USUAL, 0, tables, desk) if usual else _sum_octaves(bins, step, tables, desk)
     zeros, small = np.float64(found[ROWS]), found[0]
     entries = length - zeros - small
+    if found.sum() != length:  # a word overflowed: what is left of it may look empty
+        desk.counters[:] = 0
+        return
     # entries too small could each be off by 2/M, together by a fifth of a tenth of the floor
-    if found.sum() != length or small * 100 > math.sqrt(length) or squares > 6 * roughest * entries:
+    if small * 100 > math.sqrt(length) or squares > 6 * roughest * entries:
         return
     real, imaginary = desk.real[: len(out)], desk.imaginary[: len(out)]
     for n in range(len(out)):

@@ -10,6 +10,8 @@ from benfourier.kernels.lanes import LANES, survey
 DROP, COUNT, ONE = 0, 1, 2  # what becomes of zeros after centring
 
 jit = numba.njit(cache=True, nogil=True, fastmath={"contract"})
+# a desk is a hundred numbers to hand over: for small steps that are taken often the call would cost as much as the step
+inlined = numba.njit(cache=True, nogil=True, fastmath={"contract"}, inline="always")
 summing = numba.njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"})
 
 

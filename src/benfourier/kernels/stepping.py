@@ -28,7 +28,7 @@ class Steps:
 def steps_of(kinds: Sequence[int], scale: NDArray[np.float32], shift: NDArray[np.float32]) -> Steps:
     """Returns the steps as `walk` takes them; scale and shift have one number per channel."""
     times = LANES // math.gcd(LANES, len(scale))
-    return Steps(np.array(kinds, np.int64), np.tile(scale, times), np.tile(shift, times))
+    return Steps(np.array(kinds, np.int64), np.concatenate((scale,) * times), np.concatenate((shift,) * times))
 
 
 def suits(x: Tensor, other: Tensor | None, orders: int) -> bool:
@@ -67,4 +67,4 @@ def walk(
     addresses = x.data_ptr(), (x if other is None else other).data_ptr(), target.data_ptr()
     options = steps.scale, steps.shift, steps.kinds, centre, POLICIES[zeros], float_ways(length, orders)
     share(loops.step_rows, number, addresses, length, *options, out)
-    return target, torch.from_numpy(out), math.isnan(out[:, :, 0].sum())
+    return target, torch.from_numpy(out), loops.any_refused(out)

@@ -36,7 +36,8 @@ def leaves(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     inside: set[nn.Module] = set()
     for name, found in module.named_modules():
         if found not in inside and is_leaf(found):
-            inside.update(found.modules())
+            if found._modules:
+                inside.update(found.modules())
             yield name or type(found).__name__, found
 
 

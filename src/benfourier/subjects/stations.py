@@ -50,6 +50,7 @@ class Station(Reporter):
     def __init__(self, steps: tuple[Step, ...]) -> None:
         super().__init__([step.source for step in steps if isinstance(step.source, nn.Module)])
         self.steps = steps
+        self.kinds = [step.kind for step in steps]
         self._norms = [m for m in self.reported if isinstance(m, nn.BatchNorm2d)]  # one at most
 
     def forward(self, x: Tensor, other: Tensor | None = None) -> Tensor:
@@ -64,15 +65,17 @@ class Station(Reporter):
             report(step.name, step.source, x)
         return x
 
-    def ready(self) -> "Walker | None":
-        """What takes all steps at once, or None where modules have hooks of their own."""
-        kernel = kernels.step_kernel()
-        if kernel is None or any(m._forward_hooks or m._forward_pre_hooks for m in self.reported):
-            return None
-        scaling = _scaling(self._norms[0]) if self._norms else (_NONE, _NONE)
-        if scaling is None:
-            return None
-        return Walker(self, kernel, kernel.steps_of([step.kind for step in self.steps], *scaling))
+    @property
+    def norm(self) -> nn.BatchNorm2d | None:
+        """The batch norm among the modules, one at most."""
+        return self._norms[0] if self._norms else None
+
+    def can_walk(self) -> bool:
+        """True unless modules have hooks of their own, or a batch norm other numbers than float32 on the CPU."""
+        if any(m._forward_hooks or m._forward_pre_hooks for m in self.reported):
+            return False
+        norm = self.norm
+        return norm is None or all(map(_is_plain, (norm.running_mean, norm.running_var, norm.weight, norm.bias)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,20 +112,28 @@ def _is_plain(tensor: Tensor | None) -> bool:
     return tensor is None or (tensor.dtype == torch.float32 and tensor.device.type == "cpu")
 
 
-def _scaling(norm: nn.BatchNorm2d) -> tuple[NDArray[np.float32], NDArray[np.float32]] | None:
-    """What a batch norm in eval mode multiplies channels with, and what it adds; None unless float32 on the CPU."""
-    tensors = norm.running_mean, norm.running_var, norm.weight, norm.bias
-    if not all(map(_is_plain, tensors)):
-        return None
-    mean, variance, weight, bias = (None if tensor is None else tensor.detach().numpy() for tensor in tensors)
+def _numbers(norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Mean, variance, weight and bias of a batch norm."""
+    mean, variance = norm.running_mean, norm.running_var
     assert mean is not None
     assert variance is not None
-    scale = np.asarray(1 / np.sqrt(variance + norm.eps), np.float32)
-    if weight is not None:
-        scale = scale * weight
+    weight = torch.ones_like(mean) if norm.weight is None else norm.weight
+    return mean, variance, weight, torch.zeros_like(mean) if norm.bias is None else norm.bias
+
+
+def _scalings(norms: list[nn.BatchNorm2d]) -> dict[nn.BatchNorm2d, tuple[NDArray[np.float32], NDArray[np.float32]]]:
+    """What batch norms in eval mode multiply channels with, and what they add; all at once, since each is small."""
+    if not norms:
+        return {}
+    with torch.no_grad():
+        mean, variance, weight, bias = (torch.cat(kind).numpy() for kind in zip(*map(_numbers, norms), strict=True))
+    channels = [norm.num_features for norm in norms]
+    eps = np.repeat(np.array([norm.eps for norm in norms], np.float32), channels)
+    scale = 1 / np.sqrt(variance + eps) * weight
     # rounded once, as torch rounds it: responses are then the same to the last bit
-    shift = (0 if bias is None else bias) - mean.astype(np.float64) * scale
-    return scale, shift.astype(np.float32)
+    shift = (bias - mean.astype(np.float64) * scale).astype(np.float32)
+    ends = np.cumsum(channels).tolist()
+    return {n: (scale[e - c : e], shift[e - c : e]) for n, c, e in zip(norms, channels, ends, strict=True)}
 
 
 def name_of(node: fx.Node) -> tuple[str, str]:
@@ -134,9 +145,17 @@ def name_of(node: fx.Node) -> tuple[str, str]:
 
 
 def walkers(runner: nn.Module) -> dict[Station, Walker]:
-    """What takes the steps of the stations of a trace, for one pass."""
-    found = {part: part.ready() for part in runner.children() if isinstance(part, Station)}
-    return {station: walker for station, walker in found.items() if walker is not None}
+    """What takes the steps of the stations of a trace, for one pass; none without numba."""
+    kernel = kernels.step_kernel()
+    if kernel is None:
+        return {}
+    stations = [part for part in runner.children() if isinstance(part, Station) and part.can_walk()]
+    scalings = _scalings([station.norm for station in stations if station.norm is not None])
+    found = {}
+    for station in stations:
+        scale, shift = (_NONE, _NONE) if station.norm is None else scalings[station.norm]
+        found[station] = Walker(station, kernel, kernel.steps_of(station.kinds, scale, shift))
+    return found
 
 
 def add_stations(graph: fx.Graph, module: nn.Module) -> dict[str, Station]:
