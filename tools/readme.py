@@ -1,38 +1,50 @@
-"""What the quickstart found, put into README.md between its markers: `python -m tools.readme [LEDGER]`.
+"""What the quickstart found, put into README.md between its markers: `python -m tools.readme [--from LEDGER]`.
 
-A copy of the quickstart's ledger lies in experiments/results/quickstart.jsonl.
+A copy of the quickstart's ledger, without the scores of single images, lies in experiments/results/quickstart.jsonl.
 """
 
 import argparse
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from benfourier.report.gathering import gather
 from benfourier.report.results import Results
 from benfourier.report.words import sentences
-from benfourier.store.ledger import read
-from benfourier.store.records import Outcome
+from benfourier.store.ledger import Ledger, read
+from benfourier.store.records import Outcome, Picture
 
 ROOT = Path(__file__).parents[1]
 LEDGER, README = ROOT / "experiments" / "results" / "quickstart.jsonl", ROOT / "README.md"
 BLOCK = re.compile(r"(<!-- results -->\n).*?(<!-- /results -->)", re.DOTALL)
-DETECTORS = ("mbf", "max-softmax")
 
 
 def main() -> int:
     """Returns the exit code: 1 if --check finds another text in README.md than the ledger gives."""
     parser = argparse.ArgumentParser(prog="python -m tools.readme", description=__doc__)
-    parser.add_argument("ledger", type=Path, nargs="?", default=LEDGER)
+    parser.add_argument("--from", dest="whole", type=Path, help="a ledger to take the place of the copy")
     parser.add_argument("--check", action="store_true", help="change nothing, only compare")
     options = parser.parse_args()
+    if options.whole is not None:
+        copy(options.whole)
     page = README.read_text(encoding="utf-8")
-    fresh = BLOCK.sub(lambda block: block[1] + text_of(gather(read(options.ledger))) + block[2], page)
+    fresh = BLOCK.sub(lambda block: block[1] + text_of(gather(read(LEDGER))) + block[2], page)
     if options.check:
         return int(fresh != page)
     README.write_text(fresh, encoding="utf-8")
     return 0
+
+
+def copy(whole: Path) -> None:
+    """Puts a ledger in the place of the copy, scores and pictures left out."""
+    LEDGER.unlink(missing_ok=True)
+    for record in read(whole):
+        if isinstance(record, Outcome):
+            record = replace(record, cells=tuple(replace(cell, scores=None) for cell in record.cells))
+        if not isinstance(record, Picture):
+            Ledger(LEDGER).append(record)
 
 
 def text_of(results: Results) -> str:
@@ -44,11 +56,13 @@ def text_of(results: Results) -> str:
     lines = [
         f"| detector | fitted to | {' | '.join(f'`{name}`' for name in (*near, *far))} |",
         "|---" * (2 + len(near) + len(far)) + "|",
-        *(_line(detector, row, near, far, results) for detector in DETECTORS for row in (*near, "all")),
+        *(_line("mbf", row, near, far, results) for row in (*near, "all")),
+        _line("max-softmax", "all", near, far, results),
         "",
         "AUROC in per cent, fitted to the attack of the row and tested on other images under the attack of the column: "
         f"{run.network['name']} ({run.network['accuracy']:.1%} accurate), {sources} source images in five folds; "
-        f"{run.date[:10]}. `max-softmax` looks at nothing but the network's confidence. In plain words:",
+        f"{run.date[:10]}. `max-softmax` looks at nothing but the network's confidence, whatever it is fitted to. "
+        "In plain words:",
         "",
         *(f"- {sentence}" for sentence in sentences(results) if "`mbf`" in sentence or " mbf " in sentence),
     ]
