@@ -69,7 +69,7 @@ def blocks(tables: Sequence[Table]) -> Iterator[tuple[str, tuple[Table, ...]]]:
 
 def wide(table: Table) -> bool:
     """True if a table needs the width of the page."""
-    return len(table.columns) > 5 or any(len(row.name) > WIDEST for row in table.rows)
+    return len(table.columns) > 4 or any(len(row.name) > WIDEST for row in table.rows)
 
 
 def lead(results: Results) -> str:
