@@ -42,14 +42,19 @@ TIMED = {
 
 
 def measure(name: str, limit: float, rounds: int) -> Case:
-    """Returns milliseconds per image, and what a detector adds, counted in what mbf adds."""
+    """Returns milliseconds per image, and what a detector adds, counted in what mbf adds.
+
+    Beyond max-softmax, which listens to nothing but the logits: its pass is the one that detectors share, and quicker
+    than the plain one, which no detector may claim for itself.
+    """
     times = _times(rounds)
     figures = {
         "plain_ms_per_image": times["plain"],
+        "shared_ms_per_image": times["max-softmax"],
         "score_ms_per_image": times[name],
         "images": float(TIMED[name].images),
-        "mbf_added_ms": times["mbf"] - times["plain"],
-        "added_ms": times[name] - times["plain"],
+        "mbf_added_ms": times["mbf"] - times["max-softmax"],
+        "added_ms": times[name] - times["max-softmax"],
     }
     figures["beside_mbf"] = figures["added_ms"] / figures["mbf_added_ms"]
     return Case(f"detectors/{name}", figures, "beside_mbf", limit, "at least")
@@ -60,7 +65,8 @@ def _times(rounds: int) -> dict[str, float]:
     """Milliseconds per image of the plain forward pass and of every detector; the quick ones take turns."""
     held = held_out_mnist(3, 0.1).first(SOURCES + SOURCES // 10)
     fitted = _fitted(held)
-    calls: dict[str, Callable[[], object]] = {"plain": lambda: _plain(held.subject, held.images[:BATCH])}
+    lying = held.images[:BATCH].contiguous(memory_format=torch.channels_last)
+    calls: dict[str, Callable[[], object]] = {"plain": lambda: _plain(held.subject, lying)}
     quick = [name for name in fitted if not TIMED[name].rounds]
     calls |= {name: _scoring(fitted[name], held.images[: TIMED[name].images]) for name in quick}
     seconds = take_turns(calls, rounds)
