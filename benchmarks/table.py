@@ -79,8 +79,8 @@ def _sentence(case: Case) -> str:
         return _attack(subject, case)
     if room == "detectors":
         return (
-            f"time that {subject} adds to the forward pass of lid-mnist, {f['shared_ms_per_image']:.3g} ms per image as "
-            f"detectors share it, counted in what mbf adds: {f['mbf_added_ms']:.3g} → {f['added_ms']:.3g} ms per image"
+            f"time that {subject} adds to the forward pass of lid-mnist, {f['shared_ms_per_image']:.3g} ms per image "
+            f"as detectors share it, counted in what mbf adds: {f['mbf_added_ms']:.3g} → {f['added_ms']:.3g} ms per image"
         )
     if room == "service":
         return (
