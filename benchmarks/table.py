@@ -80,7 +80,7 @@ def _sentence(case: Case) -> str:
     if room == "detectors":
         return (
             f"time that {subject} adds to the forward pass of lid-mnist, {f['shared_ms_per_image']:.3g} ms per image "
-            f"as detectors share it, counted in what mbf adds: {f['mbf_added_ms']:.3g} → {f['added_ms']:.3g} ms per image"
+            f"as detectors share it, counted in what mbf adds: {f['mbf_added_ms']:.3g} → {f['added_ms']:.3g} ms"
         )
     if room == "service":
         return (
