@@ -31,6 +31,12 @@ def test_everything_is_made_told_and_kept(tmp_path: Path, capsys: Capture, monke
     assert (tmp_path / "made" / "guard.bf").stat().st_mtime_ns == guard
     after = (tmp_path / "made" / "quickstart.jsonl").read_text(encoding="utf-8").count('"record": "outcome"')
     assert after == ledger > 0
+    machine = call(capsys, *words, "--json")
+    assert machine.code == 0
+    assert {
+        f"{image['file']}: {'adversarial' if image['adversarial'] else 'accepted'}" for image in machine.json["images"]
+    } == {line.split(", label")[0] for line in verdicts}
+    assert machine.json["page"].endswith("report.html")
     asked = told.out.split("ask it yourself: benfourier ")[1].splitlines()[0]
     detected = call(capsys, *asked.split())
     assert [line.split(", score")[0] for line in detected.out.splitlines()] == [

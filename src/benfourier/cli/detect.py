@@ -57,7 +57,7 @@ def detect(
     for file, verdict in _verdicts(keeper, found(images, refusals), refusals, batch):
         adversarial |= not verdict.accepted
         if json:
-            told.append(_record(file, verdict))
+            told.append(record(file, verdict))
         else:
             typer.echo(line(file, verdict))
     if json:
@@ -93,7 +93,8 @@ def _verdicts(
         yield waiting.pop(0), verdict
 
 
-def _record(file: str, verdict: "Verdict") -> dict[str, Any]:
+def record(file: str, verdict: "Verdict") -> dict[str, Any]:
+    """Returns a verdict as machines read it."""
     return {
         "file": file,
         "adversarial": not verdict.accepted,

@@ -4,11 +4,13 @@ import os
 from contextlib import nullcontext
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from benfourier.cli import options
 from benfourier.cli.codes import INCOMPLETE, INTERRUPTED
+from benfourier.cli.printing import print_json
 from benfourier.errors import StoreError, check_whole
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ def quickstart(
         int | None,
         typer.Option("--workers", help="Processes. [default: one per core, two at most]", show_default=False),
     ] = None,
+    json: options.Json = False,
 ) -> None:
     """Train a small network, attack it, fit all detectors, compare them, and save a guard; ten minutes on two cores.
 
@@ -52,12 +55,15 @@ def quickstart(
         (out / PLAN).write_text((plan or own).read_text(encoding="utf-8"), encoding="utf-8")
     try:
         came, bench = _evaluated(chosen, out / "quickstart.jsonl", count)
-        _report(came.ledger, out / "report.html")
-        _guarded(bench, chosen, out, anew=came.run > 0)
+        told = _report(came.ledger, out / "report.html", quiet=json)
+        told |= _guarded(bench, chosen, out, anew=came.run > 0, quiet=json)
     except KeyboardInterrupt:
         typer.echo("interrupted; the same command goes on from there", err=True)
         raise typer.Exit(INTERRUPTED) from None
-    typer.echo(f"\nthe report, with figures: {out / 'report.html'}")
+    if json:
+        print_json({**told, "ledger": str(came.ledger), "page": str(out / "report.html")})
+    else:
+        typer.echo(f"\nthe report, with figures: {out / 'report.html'}")
     for failure in came.failures:
         typer.echo(f"failed: {failure.trial}: {failure.error}", err=True)
     if came.failures:
@@ -78,22 +84,26 @@ def _evaluated(plan: "Plan", ledger: Path, workers: int) -> "tuple[Summary, Benc
         return came, prepare(plan, survey(plan, cache), lambda _: None, cache, show_progress=False)
 
 
-def _report(ledger: Path, page: Path) -> None:
-    """Prints the tables, and writes the page with the figures."""
+def _report(ledger: Path, page: Path, *, quiet: bool) -> dict[str, Any]:
+    """Prints the tables, writes the page with the figures, and returns the tables as JSON can hold them."""
     from benfourier.report.gathering import gather
     from benfourier.report.page import page as page_of
+    from benfourier.report.plain import plain
     from benfourier.report.sections import sections, title
     from benfourier.report.terminal import show
     from benfourier.store.ledger import read
 
     results = gather(read(ledger), None)
-    show(title(results), sections(results))
+    parts = sections(results)
+    if not quiet:
+        show(title(results), parts)
     page.write_text(page_of(results, ledger), encoding="utf-8")
+    return plain(title(results), parts)
 
 
-def _guarded(bench: "Bench", plan: "Plan", out: Path, *, anew: bool) -> None:
-    """Saves the network and a guard, and asks it about a few images that it has not seen."""
-    from benfourier.cli.detect import line
+def _guarded(bench: "Bench", plan: "Plan", out: Path, *, anew: bool, quiet: bool) -> dict[str, Any]:
+    """Saves the network and a guard, and asks it about a few images that it has not seen; returns its verdicts."""
+    from benfourier.cli.detect import line, record
     from benfourier.guard.guard import Guard
     from benfourier.guard.saving import load_guard
     from benfourier.subjects.images import images
@@ -105,10 +115,14 @@ def _guarded(bench: "Bench", plan: "Plan", out: Path, *, anew: bool) -> None:
         Guard(bench.subject, _fitted(bench, plan), false_alarm_rate=0.05, clean=bench.calibration).save(file)
     guard: Guard = load_guard(file, bench.subject.module)
     pictures = _pictures(bench, out / "images")
+    verdicts = list(zip(map(str, pictures), guard.check(images(pictures, guard.subject)), strict=True))
+    if quiet:
+        return {"guard": str(file), "images": [record(name, verdict) for name, verdict in verdicts]}
     typer.echo(f"\na guard for all attacks of the plan: {file}, threshold {guard.threshold}")
-    for picture, verdict in zip(pictures, guard.check(images(pictures, guard.subject)), strict=True):
-        typer.echo(line(str(picture), verdict))
+    for name, verdict in verdicts:
+        typer.echo(line(name, verdict))
     typer.echo(f"ask it yourself: benfourier detect {file} {out / 'images'} -m {model} -w {weights}")
+    return {}
 
 
 def _fitted(bench: "Bench", plan: "Plan") -> "Detector":
