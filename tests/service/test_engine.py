@@ -118,6 +118,26 @@ def test_a_full_queue_refuses_and_says_when_to_come_again() -> None:
     asyncio.run(play())
 
 
+def test_large_images_that_wait_are_bounded_by_their_bytes() -> None:
+    async def play() -> None:
+        judge = Patient(gate=True)
+        engine, run = started(judge, body=1, held=48)  # three images of 16 bytes
+        tasks = [asyncio.create_task(engine.answer(images(1), FAR))]
+        await begun(judge)
+        tasks.append(asyncio.create_task(engine.answer(images(1, 2), FAR)))
+        await asyncio.sleep(0)
+        for given, status in ((images(1, 2), 429), (images(1, 2, 3, 4), 413)):
+            with pytest.raises(HTTPException) as refused:
+                await engine.answer(given, FAR)
+            assert refused.value.status_code == status
+        judge.gate.set()
+        await asyncio.gather(*tasks)
+        assert len(await engine.answer(images(1, 2), FAR)) == 2
+        await stopped(engine, run)
+
+    asyncio.run(play())
+
+
 def test_work_of_clients_that_left_or_waited_too_long_is_never_begun() -> None:
     async def play() -> None:
         judge = Patient(gate=True)

@@ -1,5 +1,6 @@
 """A guard as a judge, of a network that takes any size."""
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from benfourier.service.app import make_app
 from benfourier.service.door import running
 from benfourier.service.judge import GuardFile, GuardJudge, shape_of
 from tests.detectors.toys import toys
-from tests.service.serving import INFER, SETTINGS, asked, outputs
+from tests.service.serving import INFER, SETTINGS, asked, outputs, png
 
 
 @cache
@@ -64,3 +65,15 @@ def test_a_size_that_the_network_cannot_take_is_refused_and_others_are_served(tm
         assert answer.status_code == 422
         assert "cannot be run on images of shape" in answer.json()["error"]
         assert len(outputs(client.post(INFER, json=asked(torch.stack(images(12, 12)))))["label"]) == 2
+
+
+def test_small_files_of_large_images_that_the_memory_could_not_hold_are_refused(tmp_path: Path) -> None:
+    unsized().save(tmp_path / "guard.bf")
+    settings = replace(SETTINGS, body=2**18, held=2**18)
+    app = make_app(GuardFile(tmp_path / "guard.bf", unsized().subject.module), settings)
+    files = [("images", ("plain.png", png(torch.zeros(1, 200, 200)), "image/png"))]
+    with running(app, settings) as address, httpx.Client(base_url=address, timeout=60) as client:
+        found = client.post("/v1/check", files=files * 4)
+        assert found.status_code == 413
+        assert str(settings.held) in found.json()["error"]
+        assert client.post("/v1/check", files=files).status_code == 200

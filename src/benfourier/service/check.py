@@ -16,7 +16,7 @@ from benfourier.service.documents import SENDING, body, complaints
 from benfourier.service.evidence import evidence, kind_of
 from benfourier.service.judge import Judged, shape_of
 from benfourier.service.multipart import Upload
-from benfourier.service.pictures import tensor, uploads
+from benfourier.service.pictures import tensors, uploads
 from benfourier.service.service import Service
 
 BINS = 30
@@ -63,7 +63,7 @@ async def _sent(service: Service, request: Request, deadline: float) -> list[tup
 
         def work() -> list[tuple[Upload, Tensor]]:
             found = uploads(unpacked(received, encoding, settings.body), request.headers, settings)
-            return [(upload, tensor(upload, subject, settings)) for upload in found]
+            return list(zip(found, tensors(found, subject, settings), strict=True))
 
         return await service.read(work, deadline)
 

@@ -22,6 +22,7 @@ class _Job:
     """The images of one request that waits."""
 
     images: Sequence[Tensor]
+    bytes: int
     since: float
     done: asyncio.Future[Judged] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
@@ -33,7 +34,7 @@ class Engine:
     gathers. Work whose client has gone or whose time is up is never begun.
 
     Args:
-        settings: batch, wait, queue and seconds count here.
+        settings: batch, wait, queue, held and seconds count here.
         metrics: are told of every batch.
     """
 
@@ -48,6 +49,7 @@ class Engine:
         self.judge: Judge | None = None
         self.accepted = 0  # requests taken
         self.waiting = 0  # images in the queue
+        self._bytes = 0  # of them
 
     async def answer(self, images: Sequence[Tensor], deadline: float) -> Judged:
         """Returns what is said of checked images (C, H, W), or raises a refusal.
@@ -60,9 +62,17 @@ class Engine:
             raise refusals.closing()
         if self.waiting + len(images) > self._settings.queue:
             raise refusals.busy(f"{self.waiting} images wait, {self._settings.queue} may", self.waiting * self._pace)
-        job = _Job(images, asyncio.get_running_loop().time())
+        size = sum(image.nbytes for image in images)
+        if size > self._settings.held:
+            raise refusals.too_large(
+                f"the images take {size} bytes of memory; at most {self._settings.held} are allowed"
+            )
+        if self._bytes + size > self._settings.held:
+            raise refusals.busy("too many large images wait", self.waiting * self._pace)
+        job = _Job(images, size, asyncio.get_running_loop().time())
         self._waiting[job] = None
         self.waiting += len(images)
+        self._bytes += size
         self.accepted += 1
         self._news.set()
         try:
@@ -124,6 +134,7 @@ class Engine:
         if job in self._waiting:
             del self._waiting[job]
             self.waiting -= len(job.images)
+            self._bytes -= job.bytes
 
     async def _judge(self, jobs: list[_Job]) -> None:
         """Answers the jobs of one batch; if that fails each is tried alone, so that only the culprit suffers."""

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+from collections.abc import Sequence
 
 from starlette.datastructures import Headers
 from torch import Tensor
@@ -36,8 +37,23 @@ def uploads(body: bytearray, headers: Headers, settings: Settings) -> list[Uploa
     return found
 
 
-def tensor(upload: Upload, subject: Subject, settings: Settings) -> Tensor:
-    """Returns an image file as the subject takes it, (C, H, W), or raises a refusal."""
+def tensors(found: Sequence[Upload], subject: Subject, settings: Settings) -> list[Tensor]:
+    """Returns image files as the subject takes them, each (C, H, W), or raises a refusal.
+
+    Small files may hold large images, so that a network that takes any size could be sent more than the memory holds.
+    """
+    taken: list[Tensor] = []
+    room = settings.held
+    for upload in found:
+        taken.append(_tensor(upload, subject, settings))
+        room -= taken[-1].nbytes
+        if room < 0:
+            raise refusals.too_large(f"the images take more than {settings.held} bytes of memory; send fewer at a time")
+    return taken
+
+
+def _tensor(upload: Upload, subject: Subject, settings: Settings) -> Tensor:
+    """An image file as the subject takes it, (C, H, W)."""
     try:
         pixels = decode_image(
             upload.content, subject.known_channels or 3, name=upload.name, pixel_limit=settings.pixels

@@ -12,7 +12,8 @@ class Settings:
     Args:
         name: of the model in the Open Inference Protocol.
         body: bytes of one request, as sent and as unpacked.
-        held: bytes of all requests that are being read.
+        held: bytes of all requests that are being read, of the images of one as the network takes them, and of those
+            that wait.
         images: in one request.
         pixels: of one image.
         seconds: for one request, from its first byte to its answer.
