@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benfourier.kernels.lanes import LANES, PHASE_BITS, SCALE, TIE, ZERO, phases
+from benfourier.kernels.repeats import add_atoms
 from benfourier.kernels.rows import add_atom, apart, finish, jit, last_lanes, summing
 
 PHASE_ERROR = 5e-7  # per order: polynomial, rounding and truncation of z, times 2π
@@ -156,25 +157,28 @@ def transform(circle, bins, table, real, imaginary):
 
 
 @jit
-def spectrum(circle, length, entries, ties, mean, bins, table, policy, out):
-    """Writes |â_n| of one row of the given length and mean from its unpacked circle."""
+def spectrum(circle, length, entries, ties, mean, bins, table, policy, atoms, out):
+    """Writes |â_n| of one row of the given length and mean from its unpacked circle, and atoms out of `repeats`."""
     real, imaginary = np.empty(len(out)), np.empty(len(out))
     transform(circle, bins, table, real, imaginary)
     zeros = length - entries - ties  # exact zeros before centring
     origin = BIAS - 0.5 / bins  # counted phases are log10|r| + BIAS, from the first bin's centre
+    number, further, repeats = atoms
+    if number > 0:
+        entries += add_atoms(real, imaginary, number, origin, repeats)
     if mean == 0.0:
-        finish(real, imaginary, entries, zeros, origin, policy, out)
+        finish(real, imaginary, entries, zeros + further, origin, policy, out)
         return
     if zeros:
         add_atom(real, imaginary, zeros, math.log10(abs(mean)) + origin)
-    finish(real, imaginary, entries + zeros, ties, origin, policy, out)
+    finish(real, imaginary, entries + zeros, ties + further, origin, policy, out)
 
 
 @jit
-def magnitudes_of_row(x, mean, bins, table, policy, out):
-    """Writes |â_n| of one row of the given mean."""
+def magnitudes_of_row(x, mean, bins, table, policy, atoms, out):
+    """Writes |â_n| of one row of the given mean, and of atoms that `repeats` took out of it."""
     counters, filled = apart(2 * bins, np.uint64), apart(2 * bins, np.float32)
     counters[:], filled[:] = 0, 0
     count_row(x, mean, bins, counters)
     entries, ties = unpack(counters, bins, filled)
-    spectrum(filled, len(x), entries, ties, mean, bins, table, policy, out)
+    spectrum(filled, len(x), entries, ties, mean, bins, table, policy, atoms, out)

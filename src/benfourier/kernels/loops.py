@@ -14,33 +14,43 @@ from benfourier.kernels import circle, octaves
 from benfourier.kernels.counting import base_of
 from benfourier.kernels.desk import desk_on, space_for
 from benfourier.kernels.lanes import LANES, survey
+from benfourier.kernels.repeats import SHIFTED, STRANGE, ZERO, look, repeats_for, take_out
 from benfourier.kernels.rows import apart, exact_row, inlined, jit, survey_row
-from benfourier.kernels.steps import ADD, AS_IS, SCALE, added, rectified, scaled
+from benfourier.kernels.steps import ADD, AS_IS, RECTIFY, SCALE, added, rectified, scaled
 from benfourier.kernels.team import at_address, together
 
 _TOO_LARGE = np.uint32(0x71800000)  # bits of 2^100: SCALE times such entries could overflow
 
 
 @inlined
-def _float_row(row, centre, policy, ways, desk, out):
-    """Writes |â_n| of a surveyed float32 row: by octaves, or by the circle if they refuse; NaN if both do."""
+def _float_row(row, centre, policy, ways, desk, many, repeats, out):
+    """Writes |â_n| of a surveyed float32 row: by octaves, or by the circle if they refuse; NaN if both do.
+
+    If many entries repeat values that are noted, they are taken out first.
+    """
     bins, tables, roughest, circle_bins, circle_table = ways
     out[:] = np.nan
     if desk.peaks.max() < _TOO_LARGE:
         mean = desk.sums.sum() / len(row) if centre else 0.0
-        octaves.magnitudes_of_row(row, mean, base_of(desk.peaks, mean), bins, tables, roughest, policy, desk, out)
+        base = base_of(desk.peaks, mean)
+        number, ties = 0, 0.0
+        if many:
+            kept, number, ties = take_out(row, mean, repeats)
+            row = repeats.loose[:kept]
+        atoms = (number, ties, repeats)
+        octaves.magnitudes_of_row(row, mean, base, bins, tables, roughest, policy, desk, atoms, out)
         if math.isnan(out[0]):
-            circle.magnitudes_of_row(row, mean, circle_bins, circle_table, policy, out)
+            circle.magnitudes_of_row(row, mean, circle_bins, circle_table, policy, atoms, out)
 
 
 @jit
 def _octave_rows(first, last, rows, centre, policy, ways, out):
     kept, orders = octaves.kept_octaves(rows.shape[1]), out.shape[1]
     space = space_for(ways[0], kept, orders)
-    desk = desk_on(space, ways[0], kept, orders)
+    desk, repeats = desk_on(space, ways[0], kept, orders), repeats_for(1, 0)
     for i in range(last - 1, first - 1, -1):
         survey_row(rows[i], desk.sums, desk.peaks)
-        _float_row(rows[i], centre, policy, ways, desk, out[i])
+        _float_row(rows[i], centre, policy, ways, desk, False, repeats, out[i])
     space[0] = 0  # in use until now
 
 
@@ -51,31 +61,35 @@ def octave_rows(team, start, stop, rows, centre, policy, ways, out):
 
 
 @jit
-def _step_rows(first, last, x, other, scale, shift, kinds, centre, policy, ways, target, out):
+def _step_rows(first, last, x, channels, other, scale, shift, kinds, centre, policy, ways, target, out):
     kept, orders = octaves.kept_octaves(x.shape[1]), out.shape[2]
     space = space_for(ways[0], kept, orders)
-    desk = desk_on(space, ways[0], kept, orders)
+    desk, repeats = desk_on(space, ways[0], kept, orders), repeats_for(channels, x.shape[1])
     blocks, period = x.shape[1] // LANES, len(scale) // LANES
     sums, peaks = desk.sums, desk.peaks
     for i in range(last - 1, first - 1, -1):
         row = x[i]
         for k in range(len(kinds)):
+            zero = STRANGE
             if kinds[k] == AS_IS:
                 survey(row, row, blocks, sums, peaks)
             elif kinds[k] == SCALE:
                 scaled(row, target[i], blocks, sums, peaks, scale, shift, period)
+                zero = SHIFTED if k > 0 and kinds[k - 1] == RECTIFY else STRANGE
             elif kinds[k] == ADD:
                 added(row, target[i], blocks, sums, peaks, other[i])
             else:
                 rectified(row, target[i], blocks, sums, peaks)
+                zero = ZERO
             if kinds[k] != AS_IS:
                 row = target[i]
-            _float_row(row, centre, policy, ways, desk, out[k, i])
+            many = look(row, channels, zero, shift, repeats)
+            _float_row(row, centre, policy, ways, desk, many, repeats, out[k, i])
     space[0] = 0  # in use until now
 
 
 @jit
-def step_rows(team, start, stop, addresses, length, scale, shift, kinds, centre, policy, ways, out):
+def step_rows(team, start, stop, addresses, length, channels, scale, shift, kinds, centre, policy, ways, out):
     """Takes steps from every row, one after the other, and writes |â_n| after each, NaN as above, to out.
 
     The addresses are those of the rows, of what is added to them, and of what they become: arrays of their own would
@@ -85,7 +99,7 @@ def step_rows(team, start, stop, addresses, length, scale, shift, kinds, centre,
     x = carray(at_address(addresses[0], np.float32(0)), shape)
     other = carray(at_address(addresses[1], np.float32(0)), shape)
     target = carray(at_address(addresses[2], np.float32(0)), shape)
-    args = (x, other, scale, shift, kinds, centre, policy, ways, target, out)
+    args = (x, channels, other, scale, shift, kinds, centre, policy, ways, target, out)
     together(_step_rows, team, start, stop, args)
 
 
@@ -101,13 +115,14 @@ def any_refused(out):
 
 @jit
 def _circle_rows(first, last, rows, centre, policy, bins, table, out):
+    none = (0, 0.0, repeats_for(1, 0))
     sums, peaks = apart(8, np.float64), apart(LANES, np.uint32)
     for i in range(first, last):
         out[i] = np.nan
         survey_row(rows[i], sums, peaks)
         if peaks.max() < _TOO_LARGE:
             mean = sums.sum() / rows.shape[1] if centre else 0.0
-            circle.magnitudes_of_row(rows[i], mean, bins, table, policy, out[i])
+            circle.magnitudes_of_row(rows[i], mean, bins, table, policy, none, out[i])
 
 
 @jit
@@ -152,6 +167,7 @@ def count_pieces(team, start, stop, rows, piece, means, highest, bins, filled, f
 
 @jit
 def _join_pieces(first, last, length, means, highest, policy, bins, table, filled, found, out):
+    none = (0, 0.0, repeats_for(1, 0))
     for i in range(first, last):
         out[i] = np.nan
         if highest[i] < _TOO_LARGE:
@@ -159,7 +175,7 @@ def _join_pieces(first, last, length, means, highest, policy, bins, table, fille
                 filled[i, 0] += filled[i, j]
                 found[i, 0] += found[i, j]
             entries, ties = found[i, 0, 0], found[i, 0, 1]
-            circle.spectrum(filled[i, 0], length, entries, ties, means[i], bins, table, policy, out[i])
+            circle.spectrum(filled[i, 0], length, entries, ties, means[i], bins, table, policy, none, out[i])
 
 
 @jit

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from benfourier.kernels.counting import count_row
 from benfourier.kernels.lanes import COUNT_SHIFT, ROWS, WORD_SHIFT
+from benfourier.kernels.repeats import add_atoms
 from benfourier.kernels.rows import add_atom, finish, inlined, jit
 from benfourier.kernels.weights import ABREAST, MARGIN, WAVES, counted, mix, settle, settle_words, unpack, weigh
 
@@ -160,8 +161,11 @@ def _sum_octaves(bins, step, tables, desk):
 
 
 @inlined
-def magnitudes_of_row(x, mean, base, bins, tables, roughest, policy, desk, out):
-    """Writes |â_n| of one row, unless it is too rough or too many entries are too small."""
+def magnitudes_of_row(x, mean, base, bins, tables, roughest, policy, desk, atoms, out):
+    """Writes |â_n| of one row, unless it is too rough or too many entries are too small.
+
+    Atoms are what `repeats` took out of the row: how many values, ties, and where they are noted.
+    """
     length, found, sums = len(x), desk.found, desk.phasors
     step = bins + 2 * MARGIN if length > PIECE else 0
     found[:], sums[:] = 0, 0
@@ -191,4 +195,8 @@ def magnitudes_of_row(x, mean, base, bins, tables, roughest, policy, desk, out):
         if zeros > 0:
             add_atom(real, imaginary, zeros, math.log10(abs(mean)) + origin)
         entries, zeros = entries + zeros, 0.0
+    number, ties, repeats = atoms
+    if number > 0:
+        entries += add_atoms(real, imaginary, number, origin, repeats)
+    zeros += ties
     finish(real, imaginary, entries, zeros, origin, policy, out)

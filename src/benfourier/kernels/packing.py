@@ -19,8 +19,7 @@ def pack(typing, x, index, packed, at):
     """
 
     def build(context, builder, signature, args):
-        write = _write_at_once if "+avx512f" in context.codegen()._tm_features else _write_singly
-        end = args[3]
+        write, end = moving(context), args[3]
         for start in range(0, LANES, 16):
             index = builder.add(args[1], ir.Constant(I64, start))
             value = builder.load(pointer(context, builder, signature.args[0], args[0], index, _floats))
@@ -31,6 +30,11 @@ def pack(typing, x, index, packed, at):
         return builder.sub(end, args[3])
 
     return types.int64(x, index, packed, at), build
+
+
+def moving(context):
+    """What moves the kept lanes of 16 together, as write(builder, value, kept, data, at); it returns the next place."""
+    return _write_at_once if "+avx512f" in context.codegen()._tm_features else _write_singly
 
 
 def _write_at_once(builder, value, kept, data, at):

@@ -8,6 +8,7 @@ import numpy as np
 from benfourier.kernels.lanes import LANES, survey
 
 DROP, COUNT, ONE = 0, 1, 2  # what becomes of zeros after centring
+CHUNK = 256  # entries whose phasors are added at a time
 
 jit = numba.njit(cache=True, nogil=True, fastmath={"contract"})
 # a desk is a hundred numbers to hand over: for small steps that are taken often the call would cost as much as the step
@@ -60,6 +61,22 @@ def add_atom(real, imaginary, weight, turns):
         c_n, s_n = c_n * c - s_n * s, c_n * s + s_n * c
 
 
+@summing
+def add_phasors(cosine, sine, x, y, real, imaginary):
+    """Adds the sums of x + jy, and of what becomes of them when each is turned by its angle again and again.
+
+    Orders are the outer loop, entries the inner one: so the compiler takes several entries at a time.
+    """
+    for n in range(len(real)):
+        one = other = 0.0
+        for k in range(len(x)):
+            one += x[k]
+            other += y[k]
+            x[k], y[k] = x[k] * cosine[k] - y[k] * sine[k], x[k] * sine[k] + y[k] * cosine[k]
+        real[n] += one
+        imaginary[n] += other
+
+
 @jit
 def finish(real, imaginary, entries, zeros, origin, policy, out):
     """Writes magnitudes from the phasor sums of entries, whose phases count from −origin; zeros as the policy says."""
@@ -87,18 +104,18 @@ def exact_row(x, centre, policy, out):
             shift += value * scale - first
         shift /= len(x)
     real, imaginary = np.zeros(len(out)), np.zeros(len(out))
+    cosine, sine = np.empty(CHUNK), np.empty(CHUNK)
     entries = 0
-    for value in x:
-        r = abs(value * scale - first - shift)
-        if r == 0:
-            continue
-        entries += 1
-        turns = math.log10(r)
-        angle = -2 * math.pi * (turns - math.floor(turns))
-        c, s = math.cos(angle), math.sin(angle)
-        c_n, s_n = c, s
-        for n in range(len(out)):
-            real[n] += c_n
-            imaginary[n] += s_n
-            c_n, s_n = c_n * c - s_n * s, c_n * s + s_n * c
+    for start in range(0, len(x), CHUNK):
+        kept = 0
+        for value in x[start : start + CHUNK]:
+            r = abs(value * scale - first - shift)
+            if r == 0:
+                continue
+            turns = math.log10(r)
+            angle = -2 * math.pi * (turns - math.floor(turns))
+            cosine[kept], sine[kept] = math.cos(angle), math.sin(angle)
+            kept += 1
+        add_phasors(cosine[:kept], sine[:kept], cosine[:kept].copy(), sine[:kept].copy(), real, imaginary)
+        entries += kept
     finish(real, imaginary, entries, len(x) - entries, -power * math.log10(2.0), policy, out)

@@ -66,5 +66,5 @@ def walk(
     out = np.empty((len(steps.kinds), number, orders), np.float32)
     addresses = x.data_ptr(), (x if other is None else other).data_ptr(), target.data_ptr()
     options = steps.scale, steps.shift, steps.kinds, centre, POLICIES[zeros], float_ways(length, orders)
-    share(loops.step_rows, number, addresses, length, *options, out)
+    share(loops.step_rows, number, addresses, length, x.shape[1], *options, out)
     return target, torch.from_numpy(out), loops.any_refused(out)
