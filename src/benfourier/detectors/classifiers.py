@@ -162,8 +162,11 @@ def _auroc(
 
 
 def _kernel(one: Floats, other: Floats, gamma: float) -> Floats:
-    """exp(−γ‖a − b‖²) for all pairs, in place as far as it goes: it may take gigabytes."""
-    values = one @ other.T
+    """exp(−γ‖a − b‖²) for all pairs, in place as far as it goes: it may take gigabytes.
+
+    The product is torch's: OpenBLAS 0.3, NumPy's, crashes on A Aᵀ of 19 620 rows with two threads.
+    """
+    values: Floats = (torch.from_numpy(one) @ torch.from_numpy(other).T).numpy()
     values *= 2 * gamma
     values -= gamma * (one * one).sum(axis=1)[:, None]
     values -= gamma * (other * other).sum(axis=1)
