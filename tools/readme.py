@@ -7,14 +7,14 @@ import argparse
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from benfourier.report.gathering import gather
 from benfourier.report.results import Results
 from benfourier.report.words import sentences
-from benfourier.store.ledger import Ledger, read
-from benfourier.store.records import Outcome, Picture
+from benfourier.store.ledger import read
+from benfourier.store.records import Outcome
+from tools.slim import without_scores, write
 
 ROOT = Path(__file__).parents[1]
 LEDGER, README = ROOT / "experiments" / "results" / "quickstart.jsonl", ROOT / "README.md"
@@ -39,12 +39,7 @@ def main() -> int:
 
 def copy(whole: Path) -> None:
     """Puts a ledger in the place of the copy, scores and pictures left out."""
-    LEDGER.unlink(missing_ok=True)
-    for record in read(whole):
-        if isinstance(record, Outcome):
-            record = replace(record, cells=tuple(replace(cell, scores=None) for cell in record.cells))
-        if not isinstance(record, Picture):
-            Ledger(LEDGER).append(record)
+    write(LEDGER, without_scores(read(whole)))
 
 
 def text_of(results: Results) -> str:

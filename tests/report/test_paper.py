@@ -47,6 +47,15 @@ def test_mnist_has_its_defense_gan_table_only() -> None:
     assert paper.transfer("auroc", "mbf", "bim", "bim") is None
 
 
+def test_beside_defense_gan_stands_the_row_of_the_same_effort_or_else_the_dearest() -> None:
+    same, other = Paper("mnist", (100, 2)), Paper("mnist", (60, 2))
+    assert same.same_attack("auroc", "defense-gan", "bim") == Printed((61.2,))
+    assert same.gan_effort == "100 iterations and 2 runs"
+    assert same.same_attack("auroc", "mbf", "cw-l2") == Printed((99.1,))
+    assert other.same_attack("auroc", "defense-gan", "bim") == Printed((74.4,))
+    assert other.gan_effort == "200 iterations and 10 runs"
+
+
 def test_ks_numbers_are_found_by_study_and_split_in_either_order_of_the_pair() -> None:
     paper = Paper("cifar10")
     assert paper.ks("h1", "test", "deepfool") == Printed((0.216,), digits=3)

@@ -11,9 +11,11 @@ from rich.console import Console
 
 from benfourier.report.curves import ALARMS, roc
 from benfourier.report.gathering import gather
-from benfourier.report.markdown import markdown
+from benfourier.report.markdown import markdown, table_lines
+from benfourier.report.paper import Printed
 from benfourier.report.plain import plain
 from benfourier.report.sections import sections, title
+from benfourier.report.table import Entry, Row, Table
 from benfourier.report.terminal import show
 from benfourier.store.records import Scores
 from tests.report.ledgers import HOSTILE, SCRIPT, Maker
@@ -59,6 +61,17 @@ def test_markdown_escapes_the_words_of_the_ledger() -> None:
     text = markdown(title(RESULTS), PARTS)
     assert "<" not in text
     assert "a\\|b &lt;script&gt;" in text
+
+
+def test_markdown_shows_how_far_a_number_lies_from_the_paper() -> None:
+    def row(value: float, printed: Printed, *, compared: bool) -> str:
+        rows = (Row("mbf", (Entry(f"{value}", value, paper=printed),)),)
+        return [*table_lines(Table("t", "AUROC, %", "detector", ("bim",), rows, compared=compared))][-1]
+
+    assert row(97.0, Printed((99.6,)), compared=True) == "| mbf | 97.0 \\| 99.6, -2.6 |"
+    assert row(97.0, Printed((91.8, 97.3), "a slip"), compared=True) == "| mbf | 97.0 \\| 91.8 or 97.3?, -0.3 |"
+    assert row(99.58, Printed((99.6,)), compared=True) == "| mbf | 99.58 \\| 99.6, +0.0 |"
+    assert row(97.0, Printed((99.6,)), compared=False) == "| mbf | 97.0 \\| 99.6 |"
 
 
 def test_a_narrow_terminal_shows_all_tables_and_takes_names_as_they_are() -> None:

@@ -102,7 +102,7 @@ def grid(
         made.append(Row(label, entries, SET_APART if line.trivial else ""))
     below = any(entry.emphasis == BELOW for row in made for entry in row.entries)
     told = (*marks.notes, *([BELOW_NOTE] if below else []), *notes)
-    return Table(name, title, corner, tuple(columns), with_best(made) if best else tuple(made), told)
+    return Table(name, title, corner, tuple(columns), with_best(made) if best else tuple(made), told, compared=True)
 
 
 def lies_below(cell: Cell) -> bool:

@@ -15,7 +15,7 @@ def markdown(title: str, sections: Iterable[Section]) -> str:
         lines += ["", safe(section.intro)] if section.intro else []
         lines += ["", *(f"- {safe(sentence)}" for sentence in section.said)] if section.said else []
         for table in section.tables:
-            lines += ["", *_table(table)]
+            lines += ["", *table_lines(table)]
     return "\n".join(lines) + "\n"
 
 
@@ -25,25 +25,28 @@ def safe(text: str) -> str:
     return "".join(ESCAPED.get(character, character) for character in flat)
 
 
-def _table(table: Table) -> Iterator[str]:
-    beside = "ours | paper" if table.has_paper else ""
+def table_lines(table: Table) -> Iterator[str]:
+    """Yields a table with its title above and its notes below."""
+    beside = "ours | paper" + ", difference" * table.compared if table.has_paper else ""
     yield f"**{safe(table.title)}**" + (f" ({safe(beside)})" if beside else "")
     yield ""
-    yield _line(safe(table.corner), *(safe(column) for column in table.columns))
-    yield _line("---", *("---:" if table.numeric(place) else "---" for place in range(len(table.columns))))
+    yield line(safe(table.corner), *(safe(column) for column in table.columns))
+    yield line("---", *("---:" if table.numeric(place) else "---" for place in range(len(table.columns))))
     for row in table.rows:
-        yield _line(safe(row.name), *(_entry(entry) for entry in row.entries))
+        yield line(safe(row.name), *(_entry(entry, table.compared) for entry in row.entries))
     if table.notes:
         yield ""
         yield "  \n".join(safe(note) for note in table.notes)
 
 
-def _line(*parts: str) -> str:
+def line(*parts: str) -> str:
+    """Returns a row of a table, of parts that are safe already."""
     return f"| {' | '.join(parts)} |"
 
 
-def _entry(entry: Entry) -> str:
+def _entry(entry: Entry, compared: bool) -> str:
     text = safe(entry.text)
     text = f"**{text}**" if entry.emphasis == BEST else text
     interval = f" ({entry.interval})" if entry.interval else ""
-    return f"{text}{interval}" + (f" \\| {safe(str(entry.paper))}" if entry.paper else "")
+    gap = f", {round(entry.gap, 1) + 0.0:+.1f}" if compared and entry.gap is not None else ""  # never -0.0
+    return f"{text}{interval}" + (f" \\| {safe(str(entry.paper))}{gap}" if entry.paper else "")

@@ -1,8 +1,7 @@
 """A report as one HTML file that needs nothing from outside."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from importlib.resources import files
-from itertools import groupby
 from pathlib import Path
 
 from benfourier import __version__
@@ -16,11 +15,10 @@ from benfourier.report.results import Results
 from benfourier.report.sections import sections, title
 from benfourier.report.spots import counted
 from benfourier.report.strengths import strength_figures
-from benfourier.report.table import Table
+from benfourier.report.table import Table, blocks
 from benfourier.report.thumbnails import thumbnails
 
 WIDEST = 28  # letters of a row's name, in a table that shares the page's width
-LONG = 40  # rows; a longer table is folded away
 FIGURES = (roc_figures, heat_figures, strength_figures, profile_figures, cost_figures)
 
 
@@ -55,16 +53,6 @@ def page(results: Results, ledger: Path, *, show_progress: bool | None = None) -
         ledger=ledger.name,
         version=__version__,
     ).lstrip()
-
-
-def blocks(tables: Sequence[Table]) -> Iterator[tuple[str, tuple[Table, ...]]]:
-    """Yields neighbours with the heading under which they are folded away; nothing for those that are not."""
-
-    def heading(table: Table) -> str:
-        return table.fold or (f"{table.title} ({len(table.rows)} rows)" if len(table.rows) > LONG else "")
-
-    for fold, group in groupby(tables, heading):
-        yield fold, tuple(group)
 
 
 def wide(table: Table) -> bool:

@@ -49,9 +49,11 @@ class Paper:
 
     Args:
         database: one of DATABASES, or "none".
+        effort: iterations and runs of our Defense-GAN; the paper's row of that effort is taken, else its dearest.
     """
 
     database: str
+    effort: tuple[int, int] | None = None
     content: Mapping[str, Any] = field(default_factory=_content, repr=False)
 
     def __post_init__(self) -> None:
@@ -65,8 +67,7 @@ class Paper:
     def same_attack(self, metric: str, detector: str, attack: str) -> Printed | None:
         """Returns percent, of a detector fitted to the attack that it is tested on."""
         if self.database == "mnist":
-            rows = [row for row in self.content["mnist_defense_gan"] if row["detector"] == detector]
-            return _printed(rows[0], attack) if rows and metric == "auroc" else None
+            return _printed(self._beside_gan(detector), attack) if metric == "auroc" else None
         row = self._found("non_transfer", self.database, metric, detector)
         return self._doubted("non_transfer", metric, detector, attack, attack, _printed(row, attack))
 
@@ -89,6 +90,11 @@ class Paper:
         """Returns milliseconds per image for a detector's numbers, on the authors' machine."""
         return _printed(self._found("feature_milliseconds", self.database), detector)
 
+    @property
+    def gan_effort(self) -> str:
+        """The effort of the paper's Defense-GAN that stands beside ours, in words."""
+        return "{iterations} iterations and {runs} runs".format(**self._beside_gan("defense-gan"))
+
     def slips(self) -> tuple[str, ...]:
         """Returns what looks like slips in the paper, one sentence each."""
         told = []
@@ -96,6 +102,12 @@ class Paper:
             place = [slip[name] for name in ("database", "detector", "metric") if name in slip]
             told.append(f"{', '.join([slip['table'].replace('_', ' '), *place])}: {slip['why']}.")
         return tuple(told)
+
+    def _beside_gan(self, detector: str) -> Mapping[str, Any]:
+        """The row of the comparison with Defense-GAN."""
+        rows = [row for row in self.content["mnist_defense_gan"] if row["detector"] == detector]
+        alike = [row for row in rows if (row.get("iterations"), row.get("runs")) == self.effort]
+        return dict((alike or rows or [{}])[0])
 
     def _found(self, *names: str) -> Mapping[str, Any]:
         found: Any = self.content

@@ -13,8 +13,8 @@ PROTOCOLS: tuple[tuple[str, str, str, Maker], ...] = (
     (
         "non-transfer",
         "Same attack in fit and test",
-        "Each detector is fitted to one attack and tested on other images under the same attack. The number below an "
-        "estimate is its 95 % interval, drawn by source image.",
+        "Each detector is fitted to one attack and tested on other images under the same attack. An estimate stands "
+        "with its 95 % interval, drawn by source image.",
         tables.same_attack,
     ),
     (

@@ -1,11 +1,14 @@
 """Tables as data: what is shown, before anyone decides how."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from benfourier.report.paper import Printed
 
 BEST, BELOW, FEW, MISSING, TRIVIAL = "best", "below", "few", "missing", "trivial"
 NOTHING = "–"
+LONG = 40  # rows; a longer table is folded away
 RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -34,6 +37,11 @@ class Entry:
         """The interval as words, or nothing."""
         return "" if self.low is None or self.high is None else f"{self.low:.1f} to {self.high:.1f}"
 
+    @property
+    def gap(self) -> float | None:
+        """The number less the paper's, the nearer one where it prints two; None if one of them is missing."""
+        return None if self.value is None or self.paper is None else self.paper.gap(self.value)
+
 
 @dataclass(frozen=True)
 class Row:
@@ -56,6 +64,7 @@ class Table:
         rows: each with one entry per column.
         notes: below it.
         fold: on the page, the heading under which it is folded away with its neighbours; empty if it is not.
+        compared: the distance from the paper's numbers means something.
     """
 
     id: str
@@ -65,6 +74,7 @@ class Table:
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
     fold: str = ""
+    compared: bool = False
 
     def __post_init__(self) -> None:
         assert all(len(row.entries) == len(self.columns) for row in self.rows), self.id
@@ -77,6 +87,16 @@ class Table:
     def has_paper(self) -> bool:
         """True if a number of the paper stands in it."""
         return any(entry.paper for row in self.rows for entry in row.entries)
+
+
+def blocks(tables: Sequence[Table]) -> Iterator[tuple[str, tuple[Table, ...]]]:
+    """Yields neighbours with the heading under which they are folded away; nothing for those that are not."""
+
+    def heading(table: Table) -> str:
+        return table.fold or (f"{table.title} ({len(table.rows)} rows)" if len(table.rows) > LONG else "")
+
+    for fold, group in groupby(tables, heading):
+        yield fold, tuple(group)
 
 
 @dataclass(frozen=True)

@@ -32,16 +32,16 @@ def _of_one(results: Results, label: str) -> Iterator[str]:
         if protocol == TRANSFER:
             mine = [spot for spot in mine if spot.outcome.fitted != (spot.cell.attack,)]
         if mine:
-            yield from _held(place, named(label), mine)
-            yield from _against_trivial(named(label), mine)
+            yield from held(place, named(label), mine)
+            yield from against_trivial(named(label), mine)
             if protocol in (ALONE, ELSEWHERE, MIXED):
                 yield from _against_others(results, protocol, named(label), mine)
     yield from _mead(results, label)
     yield from beside_paper(results, label)
 
 
-def _held(place: str, label: str, mine: Sequence[Spot]) -> Iterator[str]:
-    """How many cells hold, and which is the worst."""
+def held(place: str, label: str, mine: Sequence[Spot]) -> Iterator[str]:
+    """Yields how many cells hold, and which is the worst."""
     good = sum(spot.auroc.value >= GOOD for spot in mine)
     worst = min(mine, key=lambda spot: spot.auroc.value)
     yield (
@@ -50,8 +50,8 @@ def _held(place: str, label: str, mine: Sequence[Spot]) -> Iterator[str]:
     )
 
 
-def _against_trivial(label: str, mine: Sequence[Spot]) -> Iterator[str]:
-    """Where it is better and where worse than the trivial baseline on the same images."""
+def against_trivial(label: str, mine: Sequence[Spot]) -> Iterator[str]:
+    """Yields where it is better and where worse than the trivial baseline on the same images."""
     paired = [spot for spot in mine if OVER in spot.cell.metrics and math.isfinite(spot.cell.metrics[OVER].value)]
     if not paired:
         yield f"There {label} could not be compared with {TRIVIAL}, image by image."

@@ -1,0 +1,30 @@
+"""Folders as the project's own, with ledgers of drawn numbers."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from benfourier.store.ledger import Ledger
+from benfourier.store.records import Record
+
+README = "before\n\n<!-- headline -->\n<!-- /headline -->\n\nafter\n"
+
+
+def root(folder: Path, **ledgers: Iterable[Record]) -> Path:
+    """A folder with a README, empty docs and these ledgers."""
+    (folder / "docs").mkdir(parents=True)
+    (folder / "experiments" / "results").mkdir(parents=True)
+    (folder / "README.md").write_text(README, encoding="utf-8")
+    for name, records in ledgers.items():
+        for record in records:
+            Ledger(folder / "experiments" / "results" / f"{name}.jsonl").append(record)
+    return folder
+
+
+def noted(folder: Path, text: str) -> Path:
+    """The folder with notes."""
+    (folder / "experiments" / "notes.toml").write_text(text, encoding="utf-8")
+    return folder
+
+
+def page(folder: Path) -> str:
+    return (folder / "docs" / "results.md").read_text(encoding="utf-8")

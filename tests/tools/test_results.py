@@ -1,0 +1,247 @@
+"""docs/results.md from ledgers."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benfourier.errors import StoreError
+from benfourier.report.gathering import gather
+from benfourier.store.records import Crafted, KsResult, Outcome, Record, Run
+from tests.report.ledgers import Maker, pictures
+from tests.tools.roots import noted, page, root
+from tools.results.__main__ import ROOT, main, up_to_date
+from tools.results.differences import CHANCE, differences, reason
+from tools.results.experiments import Experiment
+from tools.results.facts import pictures as shown_pictures
+from tools.results.notes import Note, closest
+from tools.results.page import written
+from tools.results.rivals import rate_tables
+from tools.results.universal import universals
+
+MAHALANOBIS = '[[difference]]\nexperiment = "cifar10"\ndetector = "mahalanobis"\nwhy = "Ours *sees* more layers."\n'
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of one experiment."""
+    folder = root(tmp_path_factory.mktemp("project"), cifar10=Maker(rows=40).records())
+    assert main(["--root", str(folder)]) == 0
+    return folder
+
+
+def few() -> Iterator[Record]:
+    """Records that make no figure but the ROC curves."""
+    for record in Maker(rows=30).records():
+        if isinstance(record, Run | KsResult):
+            yield record
+        if (
+            isinstance(record, Outcome)
+            and record.protocol == "non-transfer"
+            and record.method in ("lid", "mahalanobis")
+        ):
+            yield replace(record, cells=tuple(replace(cell, scores=None) for cell in record.cells))
+
+
+def fresh(folder: Path) -> str:
+    return written(folder / "experiments" / "results", folder / "experiments" / "notes.toml").page
+
+
+def test_the_page_of_the_project_is_what_its_ledgers_say() -> None:
+    now = written(ROOT / "experiments" / "results", ROOT / "experiments" / "notes.toml")
+    assert up_to_date(ROOT, now), "write it again with `python -m tools.results`"
+
+
+def test_numbers_stand_beside_those_of_the_paper_with_interval_and_difference(made: Path) -> None:
+    (row,) = re.findall(r"\*\*AUROC, %\*\* \(ours \\\| paper, difference\)\n\n.*\n.*\n\| mbf \| (.*?) \|", page(made))
+    ours, paper, points = re.match(
+        r"\**([\d.]+)\**[ ▼]* \([\d.]+ to [\d.]+\) \\\| ([\d.]+), ([+-][\d.]+)", row
+    ).groups()  # type: ignore[union-attr]
+    assert paper == "99.6"
+    assert float(ours) - 99.6 == pytest.approx(float(points), abs=0.11)  # both are rounded
+
+
+def test_every_table_of_the_paper_is_linked_or_not_computed_yet(made: Path) -> None:
+    rows = dict(
+        re.findall(r"^\| (\w[^|]*?) \| (.*) \|$", page(made).split("## Every table")[1], flags=re.MULTILINE)[:12]
+    )
+    assert rows["Another attack, AUROC"].startswith("[all 64](#cifar10--attack-transfer) | not computed yet | ")
+    assert rows["KS, H2, pairs of sources"].startswith("[all 6](#cifar10--ks) | not computed yet")
+    assert rows["Another source of images, AUROC"].startswith("– | – | not computed yet | not computed yet")
+    assert rows["Beside Defense-GAN, AUROC"] == "– | – | – | – | not computed yet | –"
+
+
+def test_all_links_lead_somewhere(made: Path) -> None:
+    text = page(made)
+    anchors = set(re.findall(r'<a id="([^"]+)">', text))
+    assert set(re.findall(r"\]\(#([^)]+)\)", text)) <= anchors
+    files = re.findall(r"\]\(((?:figures|\.\.)/[^)]+)\)", text)
+    assert len(files) > 5
+    assert [file for file in files if not (made / "docs" / file).is_file()] == []
+
+
+def test_figures_are_small_and_whole(made: Path) -> None:
+    figures = sorted((made / "docs" / "figures").glob("results-*.svg"))
+    titles = [re.search("<title>(.*?)</title>", path.read_text(encoding="utf-8")) for path in figures]
+    assert [title[1].split(",")[0] for title in titles if title] == [
+        "Transfer between attacks", "Features of cifar10", "Features of cifar10",
+        "ROC curves", "ROC curves", "AUROC over strength",
+    ]  # fmt: skip
+    assert all(path.stat().st_size < 300_000 for path in figures)
+    assert all("var(--" not in path.read_text(encoding="utf-8") for path in figures)
+
+
+def test_differences_without_a_reason_are_listed_as_such(made: Path) -> None:
+    assert re.search(r"Not explained yet.*\(\d+ cells\)", page(made))
+    assert re.search(r"- non-transfer, AUROC, lid: .*[a-z] [+-]\d+\.\d \(\d+\.\d % \(", page(made))
+
+
+def test_a_difference_is_chance_only_if_the_papers_number_lies_inside_the_interval() -> None:
+    found = differences(Experiment("x", gather(Maker(rows=40).records())))
+    for each in found:
+        low, high, paper = (float(number) for number in re.findall(r"[\d.]+", each.words)[1:4])
+        edge = min(abs(paper - low), abs(paper - high)) < 0.06  # what is shown is rounded
+        assert edge or (reason(each, ()) == CHANCE) == (low <= paper <= high)
+    assert {reason(each, ()) for each in found} == {CHANCE, ""}
+
+
+def test_one_note_explains_a_whole_detector(tmp_path: Path) -> None:
+    folder = noted(root(tmp_path / "p", cifar10=few()), MAHALANOBIS)
+    text = fresh(folder)
+    mine, others = text.split("Ours *sees* more layers.")[1].split("</details>", 1)
+    assert "non-transfer, AUROC, mahalanobis: " in mine
+    assert "lid: " not in mine
+    assert "non-transfer, AUROC, mahalanobis: " not in others
+    assert "non-transfer, AUROC, lid: " in others
+
+
+def test_the_note_that_names_most_counts() -> None:
+    wide, near = (
+        Note("a", {"detector": ("lid",)}, "wide"),
+        Note("b", {"detector": ("lid",), "attack": ("bim",)}, "near"),
+    )
+    assert closest([wide, near], {"detector": "lid", "attack": "bim"}) is near
+    assert closest([wide, near], {"detector": "lid", "attack": "deepfool"}) is wide
+    assert closest([wide, near], {"detector": "kd-bu", "attack": "bim"}) is None
+
+
+@pytest.mark.parametrize(
+    ("notes", "complaint"),
+    [
+        (MAHALANOBIS.replace("cifar10", "svhn"), r"difference\[0\] .* points to no difference above two points"),
+        ('[[lacking]]\ntable = "ks-h1"\ndatabase = "cifar10"\nwhy = "x"', r"lacking\[0\] .* points to no cell of the"),
+        ('[[lacking]]\ntabel = "ks-h1"\nwhy = "x"', r"lacking\[0\] has 'tabel'; allowed: attack, "),
+        ('[[lacking]]\ntable = "ks-h1"', r"lacking\[0\] has no reason"),
+        ('[experiments.cifar100]\nabout = "x"', "experiment 'cifar100'; there are: cifar10"),
+        ('[experiments.cifar10]\npaper = "cifar"', "paper is 'cifar'; allowed: cifar10, "),
+        ("[[lacking", "it is no TOML"),
+    ],
+)
+def test_a_note_that_points_to_nothing_is_refused(tmp_path: Path, notes: str, complaint: str) -> None:
+    folder = noted(root(tmp_path / "p", cifar10=few()), notes)
+    with pytest.raises(StoreError, match=complaint):
+        fresh(folder)
+    assert main(["--root", str(folder)]) == 4
+
+
+def test_reasons_for_lacking_cells_stand_below_the_table(tmp_path: Path) -> None:
+    reason = '[[lacking]]\ndatabase = "imagenet-vgg16"\nwhy = "VGG-16 takes two weeks on two cores."\n'
+    text = fresh(noted(root(tmp_path / "p", cifar10=few()), reason))
+    assert text.count("VGG-16 takes two weeks on two cores.") == 1
+    assert "| none\N{NO-BREAK SPACE}¹ |" in text
+
+
+def test_another_network_can_stand_without_the_paper(tmp_path: Path) -> None:
+    told = '[experiments.other]\npaper = "none"\nabout = "Not a network of the paper."\n'
+    text = fresh(noted(root(tmp_path / "p", other=few()), told))
+    assert "Not a network of the paper." in text
+    assert "The paper has no numbers beside which these could stand." in text
+    assert "(#other--non-transfer)" not in text
+
+
+def test_the_readme_shows_mbf_the_paper_and_the_trivial_detector(made: Path) -> None:
+    text = (made / "README.md").read_text(encoding="utf-8")
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    assert "|  | `mbf` in the paper | 99.6 | 99.6 | 96.9 | 99.4 |" in text
+    assert re.search(r"\| cifar10, lid-cifar10, 82.0% accurate \| `mbf` \| \d+\.\d \(", text)
+    assert "| `max-softmax` | " in text
+
+
+def test_without_ledgers_there_is_a_page_and_nothing_in_the_readme(tmp_path: Path) -> None:
+    folder = root(tmp_path / "p", quickstart=Maker(rows=40).records())
+    before = (folder / "README.md").read_text(encoding="utf-8")
+    assert main(["--root", str(folder)]) == 0
+    assert (folder / "README.md").read_text(encoding="utf-8") == before
+    assert "No experiment has been run yet." in page(folder)
+
+
+@pytest.mark.parametrize("kinds", [(Run,), (Run, Crafted)])
+def test_a_ledger_that_has_just_begun_makes_a_page(tmp_path: Path, kinds: tuple[type[Record], ...]) -> None:
+    begun = (record for record in Maker().records() if isinstance(record, kinds))
+    text = fresh(root(tmp_path / "p", cifar10=begun))
+    assert "No trial of mbf is finished yet." in text
+    assert "Network: lid-cifar10, 82.0% accurate" in text
+
+
+def test_a_page_that_says_something_else_is_noticed(tmp_path: Path) -> None:
+    folder = root(tmp_path / "p", cifar10=few())
+    assert main(["--root", str(folder), "--check"]) == 1
+    assert main(["--root", str(folder)]) == 0
+    assert main(["--root", str(folder), "--check"]) == 0
+    good = page(folder)
+    (folder / "docs" / "results.md").write_text(good.replace("87.9", "87.8"), encoding="utf-8")
+    assert main(["--root", str(folder), "--check"]) == 1
+
+
+def test_a_figure_that_no_ledger_makes_is_noticed_and_removed(tmp_path: Path) -> None:
+    folder = root(tmp_path / "p", cifar10=few())
+    assert main(["--root", str(folder)]) == 0
+    old = folder / "docs" / "figures" / "results-old.svg"
+    old.parent.mkdir(exist_ok=True)
+    old.write_text("old", encoding="utf-8")
+    assert main(["--root", str(folder), "--check"]) == 1
+    assert main(["--root", str(folder)]) == 0
+    assert not old.exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "shown"),
+    [("cifar10", True), ("svhn", False), ("imagenet8", False), ("nips17", True), ("nips17 + imagenet8", False)],
+)
+def test_only_images_that_may_be_published_are_shown(tmp_path: Path, source: str, shown: bool) -> None:
+    maker = Maker(source=source)
+    lines = "\n".join(shown_pictures(Experiment("x", gather(pictures(tmp_path, maker))), "results"))
+    assert ('<img src="results/bim-0-clean.png"' in lines) == shown
+    assert ("Photographs: a photographer" in lines) == shown
+
+
+def test_the_best_worst_case_over_all_attacks_comes_first() -> None:
+    found = universals(Experiment("x", gather(Maker(rows=60).records())))
+    assert [each.worst.value for each in found] == sorted((each.worst.value for each in found), reverse=True)
+    assert "defense-gan" not in [each.outcome.detector for each in found], "it was not tested on all attacks"
+
+
+def _with_rates() -> Iterator[Record]:
+    """CW at learning rate 0.01, R-PGD at its own step of 0.3 / 30, and a CW that goes beyond the boundary."""
+    options: dict[str, dict[str, Any]] = {"cw-l2": {"lr": 0.01, "confidence": 0.0}, "r-pgd": {"eps": 0.3, "step": None}}
+    for record in Maker(rows=40).records():
+        if isinstance(record, Crafted) and record.method in options:
+            record = replace(record, options=options[record.method])
+        if isinstance(record, Crafted) and record.attack == "bim":
+            record = replace(record, method="cw-l2", options={"lr": 0.03, "confidence": 5.0})
+        if isinstance(record, Outcome) and record.method == "c1c2":
+            record = replace(record, options={"criteria": "c1"})
+        yield record
+
+
+def test_attacks_of_the_same_learning_rate_stand_beside_c1c2() -> None:
+    table, costs = rate_tables(Experiment("x", gather(_with_rates())))
+    told = {row.name: [entry.value is not None for entry in row.entries] for row in table.rows}
+    assert (table.columns[1], table.columns[5]) == ("cw at 0.01", "pgd at 0.01")
+    assert told["c1c2:c1"] == told["mbf"] == [place in (1, 5) for place in range(8)]
+    assert not any(told["c1c2"])
+    assert [(row.name, str(row.entries[0].paper)) for row in costs.rows] == [("c1c2", "576.0"), ("mbf", "380.2")]

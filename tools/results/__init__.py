@@ -1,0 +1,1 @@
+"""docs/results.md and the README's headline, from the ledgers in experiments/results."""

@@ -1,0 +1,106 @@
+"""docs/results.md as a whole."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benfourier.report.markdown import safe
+from benfourier.report.paper import Paper
+from tools.results.coverage import coverage
+from tools.results.differences import compared, differences, reason
+from tools.results.drawing import drawings
+from tools.results.experiments import Experiment, experiments
+from tools.results.facts import accuracy
+from tools.results.headline import headline
+from tools.results.notes import Note, check, check_experiments, read_notes
+from tools.results.sections import experiment_lines
+from tools.results.summary import summary
+from tools.results.universal import universal_table
+
+INTRO = """# Results
+
+Our numbers beside those of Ma et al. ([arXiv:2005.05552](https://arxiv.org/abs/2005.05552)), cell by cell.
+`python -m tools.results` writes this page from the ledgers in `experiments/results/`; [report.md](report.md) says how
+to read its tables, [evaluation.md](evaluation.md) what was fitted to and tested on what. An estimate stands with its
+95 % interval, drawn by source image; behind the bar is the paper's number, and ours less it. ▼ marks what lies surely
+below `max-softmax`, which needs no fitting. Where the paper contradicts itself both of its values stand, with a
+question mark, and the difference is that to the nearer one."""
+LINKS = "../experiments/results"  # from docs/
+
+
+@dataclass(frozen=True)
+class Written:
+    """What the command writes.
+
+    Args:
+        page: docs/results.md.
+        headline: what stands between the README's markers.
+        figures: content by name of the file.
+    """
+
+    page: str
+    headline: str
+    figures: dict[str, str]
+
+
+def written(folder: Path, notes_file: Path) -> Written:
+    """Returns the page, the README's headline and the figures.
+
+    Args:
+        folder: of ledgers.
+        notes_file: what was written by hand.
+    """
+    notes = read_notes(notes_file)
+    known = experiments(folder, notes.papers)
+    far = [difference.place for experiment in known for difference in differences(experiment)]
+    check(notes.difference, far, "difference above two points")
+    check_experiments(notes, [experiment.name for experiment in known])
+    table = list(coverage(known, notes.lacking))
+    drawn = {experiment.name: tuple(drawings(experiment)) for experiment in known}
+    lines = [INTRO, "", "## In short", *_in_short(known, notes.difference)]
+    lines += _universal(known)
+    lines += ["", "## Every table of the paper", "", *table]
+    for experiment in known:
+        lines += experiment_lines(experiment, notes, drawn[experiment.name], LINKS)
+    lines += _slips()
+    figures = {drawing.file: drawing.content for each in drawn.values() for drawing in each}
+    return Written("\n".join(lines) + "\n", headline(known), figures)
+
+
+def _in_short(known: Sequence[Experiment], notes: Sequence[Note]) -> Iterator[str]:
+    if not known:
+        yield from ("", "No experiment has been run yet.")
+    for experiment in known:
+        name, network = safe(experiment.name), safe(experiment.network)
+        yield from ("", f"**[{name}](#{experiment.name})** ({network}{accuracy(experiment)})", "")
+        yield from (f"- {safe(sentence)}" for sentence in summary(experiment))
+        yield from _counted(experiment, notes)
+
+
+def _counted(experiment: Experiment, notes: Sequence[Note]) -> Iterator[str]:
+    """How many numbers lie far from the paper's, over all detectors."""
+    count, far = compared(experiment), differences(experiment)
+    if count:
+        unexplained = sum(not reason(difference, notes) for difference in far)
+        link = f"[{len(far)} of {count}](#{experiment.anchor('differences')})"
+        yield (
+            f"- All detectors: {link} numbers lie more than 2 points from the paper's; {unexplained} of these are not "
+            "explained yet."
+        )
+
+
+def _universal(known: Sequence[Experiment]) -> Iterator[str]:
+    lines = list(universal_table(known))
+    if lines:
+        yield from ("", "## One detector for all attacks", "")
+        yield (
+            "Fitted to all attacks and strengths together. Bold: the detector with the best worst case. MEAD: share of "
+            "the images whose every successful attack is caught, at 5 % false alarms."
+        )
+        yield from ("", *lines)
+
+
+def _slips() -> Iterator[str]:
+    paper = Paper("none")
+    yield from ("", "## The paper", "", f"{safe(paper.citation)}. What look like slips in it:", "")
+    yield from (f"- {safe(slip)}" for slip in paper.slips())

@@ -1,0 +1,110 @@
+"""The section of one experiment."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from benfourier.report.markdown import safe, table_lines
+from benfourier.report.sections import sections
+from benfourier.report.table import Section, Table, blocks
+from tools.results.differences import compared, differences, explained
+from tools.results.drawing import Drawing
+from tools.results.experiments import Experiment
+from tools.results.facts import facts, pictures
+from tools.results.notes import Notes
+from tools.results.rivals import rate_tables
+
+PARTS = ("non-transfer", "attack-transfer", "data-transfer", "strength-transfer", "mixed", "features", "ks", "costs")
+OPEN = {
+    *(f"{part}-{metric}" for part in ("non-transfer", "data-transfer") for metric in ("auroc", "accuracy")),
+    *("attack-transfer-auroc-1", "attack-transfer-accuracy-1", "mixed-auroc", "mixed-overall"),
+    *("costs", "crafted", "failures", "c1c2", "c1c2-costs"),
+}
+FOLDS = {
+    "attack-transfer-auroc": "AUROC, detector by detector",
+    "attack-transfer-accuracy": "Accuracy, detector by detector",
+    **dict.fromkeys(("non-transfer-aupr", "tpr-", "fpr-"), "AUPR, rates of detection and of false alarms"),
+}
+
+
+def experiment_lines(experiment: Experiment, notes: Notes, drawings: Sequence[Drawing], links: str) -> Iterator[str]:
+    """Yields the section.
+
+    Args:
+        experiment: of which.
+        notes: written by hand.
+        drawings: its figures.
+        links: from the page to the folder of ledgers.
+    """
+    results = experiment.results
+    parts = {section.id: section for section in sections(results)}
+    yield from _heading(experiment, "", 2, experiment.name)
+    yield from (["", notes.about[experiment.name]] if experiment.name in notes.about else [])
+    yield from ("", *facts(experiment, links))
+    yield from _tables(parts["examples"].tables if "examples" in parts else ())
+    shown = list(pictures(experiment, links))
+    yield from _fold("Examples", shown) if shown else ()
+    for part in PARTS:
+        drawn = [drawing for drawing in drawings if drawing.figure.section == part]
+        if part in parts:
+            yield from _part(experiment, parts[part], drawn)
+    beside = list(rate_tables(experiment))
+    if beside:
+        yield from _heading(experiment, "c1c2", 3, f"{experiment.name}: beside C1&C2t/u")
+        yield from _tables(beside)
+    yield from _differences(experiment, notes)
+    if "failures" in parts:
+        yield from _part(experiment, parts["failures"], [])
+    yield from _fold("All of it in plain words", [f"- {safe(sentence)}" for sentence in parts["words"].said])
+
+
+def figure_lines(drawings: Sequence[Drawing]) -> Iterator[str]:
+    """Yields pictures with their captions; those that are folded away on the report's page are so here."""
+    for drawing in drawings:
+        figure = drawing.figure
+        caption = f"*{safe(figure.title)}.* {safe(figure.caption)}"
+        shown = [f"![{safe(figure.title)}](figures/{drawing.file})", "", caption]
+        yield from _fold(figure.title, shown) if figure.folded else ("", *shown)
+
+
+def _part(experiment: Experiment, section: Section, drawn: Sequence[Drawing]) -> Iterator[str]:
+    title = section.title[0].lower() + section.title[1:]
+    yield from _heading(experiment, section.id, 3, f"{experiment.name}: {title}")
+    yield from (["", safe(section.intro)] if section.intro else [])
+    yield from figure_lines(drawn)
+    yield from _tables(section.tables)
+
+
+def _heading(experiment: Experiment, part: str, level: int, text: str) -> Iterator[str]:
+    anchor = experiment.anchor(part) if part else experiment.name
+    yield from ("", f'<a id="{anchor}"></a>', "", f"{'#' * level} {safe(text)}")
+
+
+def _tables(tables: Sequence[Table]) -> Iterator[str]:
+    for fold, group in blocks([_folded(table) for table in tables]):
+        lines = [part for table in group for part in ("", *table_lines(table))]
+        yield from _fold(fold, lines[1:]) if fold else lines
+
+
+def _folded(table: Table) -> Table:
+    """A table that is folded away unless it is among the few that matter most."""
+    if table.id in OPEN:
+        return replace(table, fold="")
+    return replace(table, fold=next((fold for start, fold in FOLDS.items() if table.id.startswith(start)), table.title))
+
+
+def _fold(heading: str, lines: Sequence[str]) -> tuple[str, ...]:
+    return ("", f"<details><summary>{safe(heading)}</summary>", "", *lines, "", "</details>")
+
+
+def _differences(experiment: Experiment, notes: Notes) -> Iterator[str]:
+    count, found = compared(experiment), differences(experiment)
+    yield from _heading(experiment, "differences", 3, f"{experiment.name}: differences above two points")
+    if not count:
+        yield from ("", "The paper has no numbers beside which these could stand.")
+        return
+    yield from (
+        "",
+        f"{len(found)} of {count} numbers lie more than 2 points from the paper's; milliseconds and p are left out.",
+    )
+    if found:
+        yield from ("", *explained(found, notes.difference))
