@@ -13,11 +13,13 @@ from PIL import Image
 from benfourier.store.ledger import Ledger
 from benfourier.store.records import (
     Cell,
+    Control,
     Cost,
     Crafted,
     Estimate,
     Failure,
     KsResult,
+    LayerFit,
     Outcome,
     Picture,
     Profile,
@@ -174,6 +176,18 @@ class Maker:
                     (mean + noise).astype(np.float32), deviation.astype(np.float32),
                 )  # fmt: skip
 
+    def fits(self) -> Iterator[LayerFit | Control]:
+        values = np.arange(len(self.layers), dtype=np.float32)
+        for kind in ("clean", *ATTACKS):
+            yield LayerFit(
+                f"f {kind}", self.source, "test", self.name(kind), self.layers, 60,
+                0.1 + 0.01 * values, 1 + values, 0.5 * values,
+            )  # fmt: skip
+        for attack in ATTACKS:
+            for what, value in (("responses", 0.98), ("own shapes", 0.8), ("same shapes", 0.5)):
+                found = Estimate(value, value - 0.02, value + 0.02)
+                yield Control(f"n {attack} {what}", self.source, self.name(attack), what, 240, 60, found)
+
     def ks(self) -> Iterator[KsResult]:
         kinds = ("clean", "noisy", *ATTACKS)
         more = {"p-exact": 0.08, "p-bootstrap": 0.03, "p-adjusted": 0.4, "rejected": 0.125}
@@ -207,7 +221,7 @@ class Maker:
         network = {"name": "lid-cifar10", "accuracy": 0.82, "layers": list(self.layers)}
         versions, machine = {"python": "3.11", "torch": "2.13.0"}, {"cpu": "a processor", "threads": 2}
         yield Run("run", self.name("plan"), settings, "here", versions, machine, network, "2000-01-01T00:00:00Z")
-        for made in (self.crafted(), self.outcomes(), self.profiles(), self.ks(), self.costs()):
+        for made in (self.crafted(), self.outcomes(), self.profiles(), self.fits(), self.ks(), self.costs()):
             yield from cast("Iterator[Record]", made)
         yield Failure("broken", f"lid on {self.name('bim')}", self.name("the disk is full"))
 

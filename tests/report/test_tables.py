@@ -177,6 +177,15 @@ def test_ks_tables_show_d_n_and_the_papers_p() -> None:
     assert str(row(ALL["ks-h2-sources"], "bim: train and test").entries[0].paper) == "0.333"
 
 
+def test_each_layer_has_its_fit_and_each_attack_its_controls() -> None:
+    fits = ALL["layers-test"]
+    assert [found.name for found in fits.rows] == list(MAKER.layers)
+    assert place(fits, MAKER.layers[1], "clean, D").text == "0.11"
+    assert place(fits, MAKER.layers[1], "bim, c").value == 2
+    assert place(ALL["control"], "own shapes", "bim").value == pytest.approx(80)
+    assert place(ALL["control"], "same shapes", "bim").interval == "48.0 to 52.0"
+
+
 def test_costs_tell_what_a_detector_adds_to_the_network() -> None:
     found = row(ALL["costs"], "lid")
     assert [entry.text for entry in found.entries[:3]] == ["2.00", "9.11", "7.11"]

@@ -34,7 +34,7 @@ def study(
     """Yields the records of one study.
 
     Args:
-        name: ks, profile, cost or pictures.
+        name: ks, profile, layers, cost or pictures.
         bench: what it works on.
         plan: what is asked for.
         ledger: beside which pictures are kept.
@@ -55,6 +55,10 @@ def study(
         from benfourier.evaluation.profile_study import profile_study
 
         yield from profile_study(bench.subject, parts, **common)
+    elif name == "layers":
+        from benfourier.evaluation.layer_study import layer_study
+
+        yield from layer_study(bench.subject, parts, plan.labels("boundary"), seed=plan.seed, **common)
     else:
         from benfourier.evaluation.picture_study import picture_study
 

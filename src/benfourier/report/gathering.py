@@ -5,7 +5,19 @@ from typing import Any, TypeVar
 
 from benfourier.report.paper import Paper
 from benfourier.report.results import Results
-from benfourier.store.records import Cost, Crafted, Failure, KsResult, Outcome, Picture, Profile, Record, Run
+from benfourier.store.records import (
+    Control,
+    Cost,
+    Crafted,
+    Failure,
+    KsResult,
+    LayerFit,
+    Outcome,
+    Picture,
+    Profile,
+    Record,
+    Run,
+)
 
 Kept = TypeVar("Kept", bound=Record)
 
@@ -30,6 +42,8 @@ def gather(records: Iterable[Record], paper: str | None = None) -> Results:
         crafted=_last(kinds.get(Crafted, []), lambda made: (made.source, made.attack)),
         outcomes=kept,
         profiles=_last(kinds.get(Profile, []), lambda made: (made.source, made.split, made.kind)),
+        fits=_last(kinds.get(LayerFit, []), lambda made: (made.source, made.split, made.kind)),
+        controls=_last(kinds.get(Control, []), lambda made: (made.source, made.attack, made.features)),
         ks=_last(kinds.get(KsResult, []), lambda made: (made.study, made.source, made.split, made.kind)),
         costs=_last(kinds.get(Cost, []), lambda made: made.detector),
         pictures=tuple(kinds.get(Picture, [])),

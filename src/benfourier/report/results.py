@@ -5,7 +5,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from benfourier.report.paper import Paper, guess
-from benfourier.store.records import Cell, Cost, Crafted, Failure, KsResult, Outcome, Picture, Profile, Run
+from benfourier.store.records import (
+    Cell,
+    Control,
+    Cost,
+    Crafted,
+    Failure,
+    KsResult,
+    LayerFit,
+    Outcome,
+    Picture,
+    Profile,
+    Run,
+)
 
 MBF, TRIVIAL = "mbf", "max-softmax"
 ALONE, TRANSFER, ELSEWHERE, STRENGTH, MIXED = (
@@ -32,6 +44,8 @@ class Results:
     crafted: tuple[Crafted, ...]
     outcomes: tuple[Outcome, ...]
     profiles: tuple[Profile, ...]
+    fits: tuple[LayerFit, ...]
+    controls: tuple[Control, ...]
     ks: tuple[KsResult, ...]
     costs: tuple[Cost, ...]
     pictures: tuple[Picture, ...]
@@ -42,7 +56,17 @@ class Results:
     @property
     def empty(self) -> bool:
         """True if nothing was found out, nor went wrong."""
-        return not any((self.crafted, self.outcomes, self.profiles, self.ks, self.costs, self.pictures, self.failures))
+        told = (
+            self.crafted,
+            self.outcomes,
+            self.profiles,
+            self.fits,
+            self.ks,
+            self.costs,
+            self.pictures,
+            self.failures,
+        )
+        return not any(told)
 
     @property
     def settings(self) -> Mapping[str, Any]:

@@ -3,7 +3,15 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
-from benfourier.report import ks_tables, paper_tables, setting_tables, study_tables, tables, transfer_tables
+from benfourier.report import (
+    ks_tables,
+    layer_tables,
+    paper_tables,
+    setting_tables,
+    study_tables,
+    tables,
+    transfer_tables,
+)
 from benfourier.report.results import Results
 from benfourier.report.table import Section, Table
 from benfourier.report.words import sentences
@@ -49,6 +57,10 @@ FEATURES = (
     "Where the bands of clean and adversarial images part, the detector has something to go by."
 )
 KS = "Kolmogorov-Smirnov tests, as in the paper; with many images a small p means little, so see the effect size D."
+LAYERS = (
+    "The theory is about generalized Gaussian noise. Here is how far the responses are from it, and what mbf makes of "
+    "such noise."
+)
 
 
 def title(results: Results) -> str:
@@ -81,6 +93,7 @@ def _of_all_sources(results: Results, make: Maker) -> Iterator[Table]:
 def _studies(results: Results) -> Iterator[Section]:
     yield Section("features", "The features", FEATURES)
     yield Section("ks", "Do the distributions differ?", KS, tuple(ks_tables.ks(results)))
+    yield Section("layers", "Are responses generalized Gaussian?", LAYERS, tuple(layer_tables.layers(results)))
     yield Section("costs", "What it costs", "", tuple(study_tables.costs(results)))
     yield Section("examples", "The adversarial images", "", tuple(study_tables.crafted(results)))
     yield Section("failures", "What went wrong", "", tuple(setting_tables.failures(results)))

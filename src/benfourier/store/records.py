@@ -197,6 +197,57 @@ class Profile:
     deviation: Floats
 
 
+@dataclass(frozen=True, eq=False)
+class LayerFit:
+    """How well a generalized Gaussian distribution fits the responses of each layer, over the images of one kind.
+
+    Args:
+        key: digest of what made it.
+        source: label of the data.
+        split: train, test or out-of-sample.
+        kind: clean, noisy, or the label of an attack.
+        layers: names, in order.
+        images: how many.
+        distance: mean Kolmogorov-Smirnov distance D of an image's responses to their own fit, (layers,).
+        shape: median of the fitted shapes, (layers,).
+        offset: mean of |mean| / standard deviation of an image's responses before the mean is removed, (layers,).
+    """
+
+    key: str
+    source: str
+    split: str
+    kind: str
+    layers: tuple[str, ...]
+    images: int
+    distance: Floats
+    shape: Floats
+    offset: Floats
+
+
+@dataclass(frozen=True)
+class Control:
+    """AUROC of mbf on noise that has nothing of a network but the sizes and shapes of its layers' responses.
+
+    Args:
+        key: digest of what made it.
+        source: label of the data.
+        attack: label.
+        features: of what: "responses" themselves, noise with each image's "own shapes", or noise in which adversarial
+            images have the "same shapes" as their clean twins.
+        sources: of the fit.
+        tested: source images that the AUROC is of.
+        auroc: on them.
+    """
+
+    key: str
+    source: str
+    attack: str
+    features: str
+    sources: int
+    tested: int
+    auroc: Estimate
+
+
 @dataclass(frozen=True)
 class KsResult:
     """One Kolmogorov-Smirnov comparison, averaged as the paper does.
@@ -294,4 +345,4 @@ class Failure:
     error: str
 
 
-Record = Run | Crafted | Outcome | Profile | KsResult | Cost | Picture | Failure
+Record = Run | Crafted | Outcome | Profile | LayerFit | Control | KsResult | Cost | Picture | Failure
