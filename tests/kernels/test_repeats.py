@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from benfourier.kernels import magnitudes, stepping
-from benfourier.kernels.repeats import STRANGE, look, repeats_for
+from benfourier.kernels.layout import channels_of
+from benfourier.kernels.repeats import STRANGE, look, note_lowest, repeats_for, take_out
 from benfourier.theory.coefficients import Zeros
 
 AS_IS, SCALE, _, RECTIFY = range(4)
@@ -62,3 +63,45 @@ def test_repeats_are_looked_for_only_where_a_channel_is_long_enough() -> None:
     assert look(row, 16, STRANGE, row, repeats_for(16, len(row)))
     row = np.random.default_rng(0).standard_normal(16 * 400).astype(np.float32)
     assert not look(row, 16, STRANGE, row, repeats_for(16, len(row)))
+
+
+def test_pooled_rows_that_repeat_their_lowest_values_agree_with_the_reference() -> None:
+    draws = torch.Generator().manual_seed(0)
+    shift = torch.randn(64, 1, 1, generator=draws)
+    x = torch.maximum(torch.randn(4, 64, 12, 12, generator=draws), shift)
+    x[:, :, :6] = torch.randn(4, 64, 1, 1, generator=draws).abs() + shift
+    for layout in (torch.contiguous_format, torch.channels_last):
+        y = x.contiguous(memory_format=layout)
+        exact = magnitudes(y, 16, method="reference")
+        assert float((magnitudes(y, 16, method="fused") - exact).abs().max()) <= 0.05 * math.sqrt(
+            math.pi / x[0].numel()
+        )
+
+
+def test_the_lowest_value_of_each_channel_is_taken_out_with_the_first() -> None:
+    row = np.random.default_rng(0).standard_normal((400, 16)).astype(np.float32)
+    row[50:100], row[100:200] = row[0], row.min(axis=0) - 1
+    repeats = repeats_for(16, row.size)
+    assert look(row.ravel(), 16, STRANGE, row.ravel(), repeats)
+    note_lowest(row.ravel(), 16, repeats)
+    assert take_out(row.ravel(), repeats) == 249 * 16
+    assert repeats.few.weight.sum() == 151 * 16
+
+
+def test_channels_are_counted_only_where_they_are_last_in_memory() -> None:
+    x = torch.zeros(2, 8, 6, 4)
+    assert channels_of(x) == 0
+    assert channels_of(x.contiguous(memory_format=torch.channels_last)) == 8
+    assert channels_of(x.flatten(1)) == 0
+
+
+@pytest.mark.parametrize("side", [12, 15, 21])
+def test_channels_last_rows_that_are_no_whole_blocks_agree_with_the_reference(side: int) -> None:
+    flat = torch.full((3, 3, side, side), 0.1)
+    some = response(3, 0.5)[:3, :, :side, :side]
+    for x in (flat, some):
+        y = x.contiguous(memory_format=torch.channels_last)
+        exact = magnitudes(y, 16, method="reference")
+        assert float((magnitudes(y, 16, method="fused") - exact).abs().max()) <= 0.05 * math.sqrt(
+            math.pi / x[0].numel()
+        )

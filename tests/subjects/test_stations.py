@@ -146,3 +146,39 @@ def test_stations_give_the_same_bits_as_the_modules_one_by_one() -> None:
     for handle in handles:
         handle.remove()
     assert (quick == slow).all()
+
+
+def rectified_subject() -> bf.Subject:
+    """A convolution, its ReLU and the batch norm of that: steps that overwrite the convolution's response."""
+    torch.manual_seed(0)
+    conv, norm = nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16)
+    module = nn.Sequential(conv, nn.ReLU(), norm, nn.MaxPool2d(2), nn.Flatten(), nn.Linear(16 * 49, 10))
+    with torch.no_grad():
+        module(torch.rand(64, 3, 16, 16))
+        norm.weight.uniform_(-1, 2)
+        norm.bias.normal_()
+    return bf.Subject(module.eval(), size=16, channels=3)
+
+
+@pytest.mark.parametrize("black", [False, True])
+def test_a_rectified_and_normed_convolution_agrees_with_the_reference_layer_by_layer(black: bool) -> None:
+    subject, entering = rectified_subject(), images()
+    if black:
+        entering[:, :, :10] = 0
+    layers = subject.describe()
+    found = bf.features(subject, entering).reshape(8, len(layers), 16)
+    exact = bf.features(subject, entering, method="reference").reshape(8, len(layers), 16)
+    for k, layer in enumerate(layers):
+        limit = max(1e-6, 0.05 * math.sqrt(math.pi / layer.entries))
+        # logits behind a station differ in their last bits
+        assert abs(found[:, k] - exact[:, k]).max() <= (limit if layer.entries > 10 else 1e-3), layer.name
+
+
+def test_a_response_that_a_hook_has_kept_is_not_overwritten() -> None:
+    subject = rectified_subject()
+    kept: list[Tensor] = []
+    handle = subject.module[0].register_forward_hook(lambda _, __, response: kept.append(response))  # type: ignore[index]
+    bf.features(subject, images())
+    handle.remove()
+    with torch.inference_mode():
+        assert torch.allclose(kept[-1], subject.module[0](subject.normalise(images())), atol=1e-5)  # type: ignore[index]

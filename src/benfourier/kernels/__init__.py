@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from benfourier.errors import InputError, OptionError, check_choice, check_whole
+from benfourier.kernels.layout import channels_of
 from benfourier.kernels.layout import rows_of as rows_of
 from benfourier.theory.coefficients import ZEROS, Zeros
 
@@ -22,9 +23,12 @@ Method = Literal["auto", "reference", "differentiable", "fused"]
 
 
 class Kernel(Protocol):
-    """Rows (images, entries) in, |â_n| (images, orders) out; NaN for rows that are not finite."""
+    """Rows (images, entries) in, |â_n| (images, orders) out; NaN for rows that are not finite.
 
-    def __call__(self, rows: Tensor, orders: int, *, centre: bool, zeros: Zeros) -> Tensor:
+    Channels that are last in memory may repeat their values, which some kernels make use of.
+    """
+
+    def __call__(self, rows: Tensor, orders: int, *, centre: bool, zeros: Zeros, channels: int = 0) -> Tensor:
         """Returns the magnitudes."""
         ...
 
@@ -65,7 +69,7 @@ def unchecked_magnitudes(responses: Tensor, orders: int, *, centre: bool, zeros:
     rows = rows_of(responses)
     if rows.numel() == 0:
         return rows.new_zeros(len(rows), orders, dtype=torch.float32)
-    return _pick(method, rows)(rows, orders, centre=centre, zeros=zeros)
+    return _pick(method, rows)(rows, orders, centre=centre, zeros=zeros, channels=channels_of(responses))
 
 
 def _pick(method: Method, rows: Tensor) -> Kernel:

@@ -16,13 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benfourier.kernels.lanes import LANES, PHASE_BITS, SCALE, TIE, ZERO, phases
-from benfourier.kernels.repeats import add_atoms
+from benfourier.kernels.phasors import BIAS, add_few
 from benfourier.kernels.rows import add_atom, apart, finish, jit, last_lanes, summing
 
 PHASE_ERROR = 5e-7  # per order: polynomial, rounding and truncation of z, times 2π
 MOST_BINS = 1 << 15
 UNIT = np.uint64(1 << 44)  # a count of one in a counter's word; a word has room for 2^20 counts
-BIAS = math.log10(2) * (127 + 24)  # log10 of SCALE and of the float32 exponent's bias, which counted phases contain
 
 
 @lru_cache(maxsize=1024)
@@ -163,15 +162,16 @@ def spectrum(circle, length, entries, ties, mean, bins, table, policy, atoms, ou
     transform(circle, bins, table, real, imaginary)
     zeros = length - entries - ties  # exact zeros before centring
     origin = BIAS - 0.5 / bins  # counted phases are log10|r| + BIAS, from the first bin's centre
-    number, further, repeats = atoms
+    number, few = atoms
     if number > 0:
-        entries += add_atoms(real, imaginary, number, origin, repeats)
+        weight, more, further = add_few(few, number, mean, origin, real, imaginary)
+        entries, zeros, ties = entries + weight, zeros + more, ties + further
     if mean == 0.0:
-        finish(real, imaginary, entries, zeros + further, origin, policy, out)
+        finish(real, imaginary, entries, zeros + ties, origin, policy, out)
         return
     if zeros:
         add_atom(real, imaginary, zeros, math.log10(abs(mean)) + origin)
-    finish(real, imaginary, entries + zeros, ties + further, origin, policy, out)
+    finish(real, imaginary, entries + zeros, ties, origin, policy, out)
 
 
 @jit

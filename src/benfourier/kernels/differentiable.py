@@ -15,7 +15,7 @@ SMOOTHING = 1e-6
 TINY = 1e-12
 
 
-def magnitudes(rows: Tensor, orders: int, *, centre: bool, zeros: Zeros) -> Tensor:
+def magnitudes(rows: Tensor, orders: int, *, centre: bool, zeros: Zeros, channels: int = 0) -> Tensor:
     """Returns |â_n| as (rows, orders), in float64 for float64 rows and in float32 for all others."""
     x = rows if rows.dtype == torch.float64 else rows.float()
     if centre:

@@ -1,13 +1,14 @@
 """|â_n| of many responses at once on the CPU: rows, and pieces of long rows, shared among threads.
 
-Three ways, each quicker and less general than the next; rows that one refuses (it leaves NaN) go on to the next.
+Four ways, the first three quicker than the last; rows that one refuses (it leaves NaN) go on to the next that suits.
 
 1. `octaves` counts the bits of float32 entries, if they spread evenly.
 2. `circle` counts phases: any float32, float16 or bfloat16 row, with an error bound that holds whatever the data.
-3. exact sums: rows of up to SHORT entries, float64 rows, and entries near the limits of float32.
+3. `short` adds the phasors of float32 rows of up to SHORT entries, several at a time.
+4. exact sums: other rows of up to SHORT entries, float64 rows, and entries near the limits of float32.
 
-All keep |fused − reference| ≤ max(1e-6, a tenth of the noise floor ½√(π/M)): the last two for any data, `octaves` with
-eight deviations to spare, by a check that it makes on each row.
+All keep |fused − reference| ≤ max(1e-6, a tenth of the noise floor ½√(π/M)): the last three for any data, `octaves`
+with eight deviations to spare, by a check that it makes on each row.
 """
 
 import math
@@ -20,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from benfourier.kernels import circle, loops, octaves
+from benfourier.kernels import circle, loops, octaves, short
 from benfourier.kernels.rows import COUNT, DROP, ONE
 from benfourier.kernels.team import share, threads
 from benfourier.theory.coefficients import Zeros
@@ -34,7 +35,7 @@ Out = NDArray[np.float32]
 Way = tuple[Callable[..., None], tuple[Any, ...]]
 
 
-def magnitudes(rows: Tensor, orders: int, *, centre: bool, zeros: Zeros) -> Tensor:
+def magnitudes(rows: Tensor, orders: int, *, centre: bool, zeros: Zeros, channels: int = 0) -> Tensor:
     """Returns |â_n| as float32 (rows, orders); NaN for rows with entries that are not finite.
 
     Args:
@@ -42,17 +43,18 @@ def magnitudes(rows: Tensor, orders: int, *, centre: bool, zeros: Zeros) -> Tens
         orders: number of orders, 1..orders.
         centre: subtract each row's mean first.
         zeros: what becomes of exact zeros, "drop", "count" or "one".
+        channels: how many are last in memory, 0 if they are not.
     """
     number, length = rows.shape
     out = np.empty((number, orders), np.float32)
     several = threads()
-    ways = _ways(rows.dtype, length, orders, several, number >= several)
+    ways = _ways(rows.dtype, length, orders, several, number >= several, channels)
     _fill(rows.detach(), centre, POLICIES[zeros], out, ways)
     return torch.from_numpy(out)
 
 
 @lru_cache(maxsize=1024)
-def _ways(dtype: torch.dtype, length: int, orders: int, several: int, enough: bool) -> tuple[Way, ...]:
+def _ways(dtype: torch.dtype, length: int, orders: int, several: int, enough: bool, channels: int) -> tuple[Way, ...]:
     """The ways that suit rows of this kind, quickest first, each with its tables.
 
     Args:
@@ -61,9 +63,12 @@ def _ways(dtype: torch.dtype, length: int, orders: int, several: int, enough: bo
         orders: number of orders.
         several: threads at work.
         enough: there is a row for each thread.
+        channels: how many are last in memory.
     """
     ways: list[Way] = [(_exactly, ())]
     bins = circle.bins_for(length, orders)
+    if length <= SHORT and dtype == torch.float32 and orders <= short.MOST_ORDERS:
+        ways.insert(0, (_one_by_one, ()))
     if length <= SHORT or dtype == torch.float64 or not bins:
         return tuple(ways)
     table = circle.table_for(bins, orders)
@@ -73,7 +78,7 @@ def _ways(dtype: torch.dtype, length: int, orders: int, several: int, enough: bo
         piece = min(PIECE, -(-length // (2 * several) // 1024) * 1024)
         ways.insert(0, (_by_pieces, (piece, bins, table)))
     if dtype == torch.float32 and length <= LONG and enough:
-        ways.insert(0, (_by_octaves, (float_ways(length, orders),)))
+        ways.insert(0, (_by_octaves, (channels, float_ways(length, orders))))
     return tuple(ways)
 
 
@@ -109,6 +114,10 @@ def _by_octaves(rows: NDArray[Any], *args: Any) -> None:
 
 def _by_circle(rows: NDArray[Any], *args: Any) -> None:
     share(loops.circle_rows, len(rows), rows, *args)
+
+
+def _one_by_one(rows: NDArray[Any], *args: Any) -> None:
+    share(short.short_rows, len(rows), rows, *args)
 
 
 def _exactly(rows: NDArray[Any], *args: Any) -> None:

@@ -102,20 +102,24 @@ def survey(typing, x, same_x, blocks, sums, peaks):
     return types.void(x, same_x, blocks, sums, peaks), build
 
 
+def fetching(builder, data, index, size) -> None:
+    """Asks for the LANES entries of so many bytes at data[index:] to be brought into the second cache."""
+    byte = ir.IntType(8).as_pointer()
+    kind = ir.FunctionType(ir.VoidType(), [byte, I32, I32, I32])
+    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+    for line in range(0, LANES * size, 64):
+        place = builder.gep(data, [builder.add(index, ir.Constant(ir.IntType(64), line // size))])
+        words = [ir.Constant(I32, word) for word in (0, 2, 1)]  # to read, second cache, data
+        builder.call(function, [builder.bitcast(place, byte), *words])
+
+
 @intrinsic
 def fetch(typing, x, index):
     """Asks for the LANES entries at x[index:], which may lie beyond the array, to be brought into the second cache."""
 
     def build(context, builder, signature, args):
         data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        byte = ir.IntType(8).as_pointer()
-        kind = ir.FunctionType(ir.VoidType(), [byte, I32, I32, I32])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
-        size = 4 if signature.args[0].dtype == types.float32 else 2
-        for line in range(0, LANES * size, 64):
-            place = builder.gep(data, [builder.add(args[1], ir.Constant(ir.IntType(64), line // size))])
-            words = [ir.Constant(I32, word) for word in (0, 2, 1)]  # to read, second cache, data
-            builder.call(function, [builder.bitcast(place, byte), *words])
+        fetching(builder, data, args[1], 4 if signature.args[0].dtype == types.float32 else 2)
         return context.get_dummy_value()
 
     return types.void(x, index), build

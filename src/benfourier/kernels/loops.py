@@ -14,58 +14,64 @@ from benfourier.kernels import circle, octaves
 from benfourier.kernels.counting import base_of
 from benfourier.kernels.desk import desk_on, space_for
 from benfourier.kernels.lanes import LANES, survey
-from benfourier.kernels.repeats import SHIFTED, STRANGE, ZERO, look, repeats_for, take_out
+from benfourier.kernels.phasors import few_for
+from benfourier.kernels.repeats import SHIFTED, STRANGE, ZERO, look, note_lowest, repeats_for, take_out
 from benfourier.kernels.rows import apart, exact_row, inlined, jit, survey_row
 from benfourier.kernels.steps import ADD, AS_IS, RECTIFY, SCALE, added, rectified, scaled
 from benfourier.kernels.team import at_address, together
 
-_TOO_LARGE = np.uint32(0x71800000)  # bits of 2^100: SCALE times such entries could overflow
+TOO_LARGE = np.uint32(0x71800000)  # bits of 2^100: SCALE times such entries could overflow
 
 
 @inlined
-def _float_row(row, centre, policy, ways, desk, many, repeats, out):
+def float_row(row, length, sums, peaks, atoms, centre, policy, ways, desk, out):
     """Writes |â_n| of a surveyed float32 row: by octaves, or by the circle if they refuse; NaN if both do.
 
-    If many entries repeat values that are noted, they are taken out first.
+    Atoms are entries that were taken out before: how many values they have, and where these are noted.
     """
     bins, tables, roughest, circle_bins, circle_table = ways
     out[:] = np.nan
-    if desk.peaks.max() < _TOO_LARGE:
-        mean = desk.sums.sum() / len(row) if centre else 0.0
-        base = base_of(desk.peaks, mean)
-        number, ties = 0, 0.0
-        if many:
-            kept, number, ties = take_out(row, mean, repeats)
-            row = repeats.loose[:kept]
-        atoms = (number, ties, repeats)
+    if peaks.max() < TOO_LARGE:
+        mean = sums.sum() / length if centre else 0.0
+        base = base_of(peaks, mean)
         octaves.magnitudes_of_row(row, mean, base, bins, tables, roughest, policy, desk, atoms, out)
         if math.isnan(out[0]):
             circle.magnitudes_of_row(row, mean, circle_bins, circle_table, policy, atoms, out)
 
 
 @jit
-def _octave_rows(first, last, rows, centre, policy, ways, out):
-    kept, orders = octaves.kept_octaves(rows.shape[1]), out.shape[1]
+def _octave_rows(first, last, rows, centre, policy, channels, ways, out):
+    length = rows.shape[1]
+    kept, orders = octaves.kept_octaves(length), out.shape[1]
     space = space_for(ways[0], kept, orders)
-    desk, repeats = desk_on(space, ways[0], kept, orders), repeats_for(1, 0)
+    desk, repeats = desk_on(space, ways[0], kept, orders), repeats_for(channels, length)
     for i in range(last - 1, first - 1, -1):
-        survey_row(rows[i], desk.sums, desk.peaks)
-        _float_row(rows[i], centre, policy, ways, desk, False, repeats, out[i])
+        row, number = rows[i], 0
+        survey_row(row, desk.sums, desk.peaks)
+        if look(row, channels, STRANGE, row, repeats):
+            note_lowest(row, channels, repeats)
+            row, number = repeats.loose[: take_out(row, repeats)], len(repeats.count)
+        atoms = (number, repeats.few)
+        float_row(row, length, desk.sums, desk.peaks, atoms, centre, policy, ways, desk, out[i])
     space[0] = 0  # in use until now
 
 
 @jit
-def octave_rows(team, start, stop, rows, centre, policy, ways, out):
-    """Writes |â_n| of every float32 row, NaN for rows with entries that are too large."""
-    together(_octave_rows, team, start, stop, (rows, centre, policy, ways, out))
+def octave_rows(team, start, stop, rows, centre, policy, channels, ways, out):
+    """Writes |â_n| of every float32 row, NaN for rows with entries that are too large.
+
+    Channels, if they are last in memory, are looked at for values that they repeat; else their number is 0.
+    """
+    together(_octave_rows, team, start, stop, (rows, centre, policy, channels, ways, out))
 
 
 @jit
 def _step_rows(first, last, x, channels, other, scale, shift, kinds, centre, policy, ways, target, out):
-    kept, orders = octaves.kept_octaves(x.shape[1]), out.shape[2]
+    length = x.shape[1]
+    kept, orders = octaves.kept_octaves(length), out.shape[2]
     space = space_for(ways[0], kept, orders)
-    desk, repeats = desk_on(space, ways[0], kept, orders), repeats_for(channels, x.shape[1])
-    blocks, period = x.shape[1] // LANES, len(scale) // LANES
+    desk, repeats = desk_on(space, ways[0], kept, orders), repeats_for(channels, length)
+    blocks, period = length // LANES, len(scale) // LANES
     sums, peaks = desk.sums, desk.peaks
     for i in range(last - 1, first - 1, -1):
         row = x[i]
@@ -83,8 +89,11 @@ def _step_rows(first, last, x, channels, other, scale, shift, kinds, centre, pol
                 zero = ZERO
             if kinds[k] != AS_IS:
                 row = target[i]
-            many = look(row, channels, zero, shift, repeats)
-            _float_row(row, centre, policy, ways, desk, many, repeats, out[k, i])
+            loose, number = row, 0
+            if look(row, channels, zero, shift, repeats):
+                loose, number = repeats.loose[: take_out(row, repeats)], len(repeats.count)
+            atoms = (number, repeats.few)
+            float_row(loose, length, sums, peaks, atoms, centre, policy, ways, desk, out[k, i])
     space[0] = 0  # in use until now
 
 
@@ -115,12 +124,12 @@ def any_refused(out):
 
 @jit
 def _circle_rows(first, last, rows, centre, policy, bins, table, out):
-    none = (0, 0.0, repeats_for(1, 0))
+    none = (0, few_for(0))
     sums, peaks = apart(8, np.float64), apart(LANES, np.uint32)
     for i in range(first, last):
         out[i] = np.nan
         survey_row(rows[i], sums, peaks)
-        if peaks.max() < _TOO_LARGE:
+        if peaks.max() < TOO_LARGE:
             mean = sums.sum() / rows.shape[1] if centre else 0.0
             circle.magnitudes_of_row(rows[i], mean, bins, table, policy, none, out[i])
 
@@ -153,7 +162,7 @@ def _count_pieces(first, last, rows, piece, means, highest, bins, filled, found)
     counters = apart(2 * bins, np.uint64)
     for k in range(first, last):
         i, j = k // per_row, k % per_row
-        if highest[i] < _TOO_LARGE:
+        if highest[i] < TOO_LARGE:
             counters[:] = 0
             circle.count_row(rows[i, j * piece : (j + 1) * piece], means[i], bins, counters)
             found[i, j, 0], found[i, j, 1] = circle.unpack(counters, bins, filled[i, j])
@@ -167,10 +176,10 @@ def count_pieces(team, start, stop, rows, piece, means, highest, bins, filled, f
 
 @jit
 def _join_pieces(first, last, length, means, highest, policy, bins, table, filled, found, out):
-    none = (0, 0.0, repeats_for(1, 0))
+    none = (0, few_for(0))
     for i in range(first, last):
         out[i] = np.nan
-        if highest[i] < _TOO_LARGE:
+        if highest[i] < TOO_LARGE:
             for j in range(1, filled.shape[1]):
                 filled[i, 0] += filled[i, j]
                 found[i, 0] += found[i, j]

@@ -23,14 +23,13 @@ from numpy.typing import NDArray
 
 from benfourier.kernels.counting import count_row
 from benfourier.kernels.lanes import COUNT_SHIFT, ROWS, WORD_SHIFT
-from benfourier.kernels.repeats import add_atoms
+from benfourier.kernels.phasors import BIAS, add_few
 from benfourier.kernels.rows import add_atom, finish, inlined, jit
 from benfourier.kernels.weights import ABREAST, MARGIN, WAVES, counted, mix, settle, settle_words, unpack, weigh
 
 PIECE = 1 << 16  # entries after which counters are emptied
 USUAL = 128  # bins per octave
 OCTAVE = 1 << (23 - WORD_SHIFT)  # words in an octave
-BIAS = math.log10(2) * (127 + 24)  # log10 of SCALE and of the float32 exponent's bias
 
 Table = NDArray[np.float32]
 
@@ -164,7 +163,7 @@ def _sum_octaves(bins, step, tables, desk):
 def magnitudes_of_row(x, mean, base, bins, tables, roughest, policy, desk, atoms, out):
     """Writes |â_n| of one row, unless it is too rough or too many entries are too small.
 
-    Atoms are what `repeats` took out of the row: how many values, ties, and where they are noted.
+    Atoms are what `repeats` took out of the row: how many values, and where they are noted.
     """
     length, found, sums = len(x), desk.found, desk.phasors
     step = bins + 2 * MARGIN if length > PIECE else 0
@@ -191,12 +190,13 @@ def magnitudes_of_row(x, mean, base, bins, tables, roughest, policy, desk, atoms
         real[n], imaginary[n] = sums[n // 16 * 32 + n % 16], sums[n // 16 * 32 + 16 + n % 16]
     # counted phases are log10|r| + BIAS, from the exponent of base
     origin = BIAS - (base >> 23) * math.log10(2.0)
+    number, few = atoms
+    ties = 0.0
+    if number > 0:
+        weight, more, ties = add_few(few, number, mean, origin, real, imaginary)
+        entries, zeros = entries + weight, zeros + more
     if mean != 0.0:
         if zeros > 0:
             add_atom(real, imaginary, zeros, math.log10(abs(mean)) + origin)
         entries, zeros = entries + zeros, 0.0
-    number, ties, repeats = atoms
-    if number > 0:
-        entries += add_atoms(real, imaginary, number, origin, repeats)
-    zeros += ties
-    finish(real, imaginary, entries, zeros, origin, policy, out)
+    finish(real, imaginary, entries, zeros + ties, origin, policy, out)

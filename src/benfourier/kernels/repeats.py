@@ -6,7 +6,6 @@ these entries would take most of the time and, being lumps, the slower way; so t
 value's phasor is computed once.
 """
 
-import math
 from collections import namedtuple
 
 import numpy as np
@@ -16,18 +15,19 @@ from numba.extending import intrinsic
 
 from benfourier.kernels.lanes import LANES
 from benfourier.kernels.packing import moving
-from benfourier.kernels.rows import add_phasors, apart, inlined, jit
+from benfourier.kernels.phasors import few_for
+from benfourier.kernels.rows import apart, inlined, jit
 from benfourier.kernels.vectors import F32, I32, I64, pointer
 
 SEEN = 64  # entries by which it is guessed if many repeat
-LEAST = 256  # entries of a channel from which its values are worth their phasors
+LEAST = 128  # entries of a channel from which its values are worth their phasors
 STRANGE, ZERO, SHIFTED = 0, 1, 2  # what became of a ReLU's zeros: nothing known, still zero, the channel's shift
 
 _floats, _ints = ir.VectorType(F32, 16), ir.VectorType(I32, 16)
 
-# value: of each channel where the row begins, then what became of zeros, each repeated to whole blocks of lanes
-# count: entries that have it; loose: all other entries; numbers: phase, weight and phasor of each value
-Repeats = namedtuple("Repeats", "value count loose numbers")
+# few: the value that each channel has where the row begins, then what became of zeros, each repeated to whole blocks of
+# lanes, with phasors; count: entries that have it; loose: all other entries
+Repeats = namedtuple("Repeats", "few count loose")
 
 
 @intrinsic
@@ -65,14 +65,16 @@ def _sift(typing, x, index, first, second, place, count, half, loose, at):
 
 @jit
 def repeats_for(channels, length):
-    """What one thread writes on: for rows of that length with so many channels, last in memory; empty if of no use."""
+    """What one thread writes on: for rows of that length with so many channels, last in memory; empty if of no use.
+
+    Only rows of whole blocks are sifted.
+    """
     whole = channels
     while whole % LANES:
         whole += channels
-    worth = length >= LEAST * channels > 0
+    worth = length >= LEAST * channels > 0 and length % LANES == 0
     several = 2 * whole if worth else 0
-    value, count = apart(several, np.float32), apart(several, np.uint32)
-    return Repeats(value, count, apart(length + LANES if worth else 0, np.float32), apart(6 * several, np.float64))
+    return Repeats(few_for(several), apart(several, np.uint32), apart(length + LANES if worth else 0, np.float32))
 
 
 @inlined
@@ -86,10 +88,10 @@ def look(row, channels, zero, shift, repeats):
         shift: what SHIFTED means, by channel, repeated to whole blocks.
         repeats: from `repeats_for`.
     """
-    half = len(repeats.value) // 2
+    half = len(repeats.count) // 2
     if half == 0:
         return False
-    first, second = repeats.value[:half], repeats.value[half:]
+    first, second = repeats.few.value[:half], repeats.few.value[half:]
     for c in range(half):
         first[c] = row[c % channels]
         second[c] = shift[c] if zero == SHIFTED else np.float32(0) if zero == ZERO else first[c]
@@ -102,47 +104,28 @@ def look(row, channels, zero, shift, repeats):
 
 
 @jit
-def take_out(row, mean, repeats):
-    """Moves the entries that repeat nothing together; returns their number, that of other values, and ties.
+def note_lowest(row, channels, repeats):
+    """Notes each channel's lowest value in place of what became of zeros: often just that."""
+    half = len(repeats.count) // 2
+    second = repeats.few.value[half:]
+    second[:channels] = row[:channels]
+    for i in range(channels, len(row), channels):
+        for c in range(channels):
+            value, least = row[i + c], second[c]
+            second[c] = value if value < least else least
+    for c in range(channels, half):
+        second[c] = second[c - channels]
 
-    Values are noted with their phases, in turns, and weights; ties are the entries that are the mean itself.
-    """
-    several = len(repeats.value)
-    half, kept, place = several // 2, 0, 0
-    first, second = repeats.value[:half], repeats.value[half:]
-    turns, weight = repeats.numbers[:several], repeats.numbers[several : 2 * several]
+
+@jit
+def take_out(row, repeats):
+    """Moves the entries that repeat nothing together and returns their number; the others become weights of values."""
+    half, kept, place = len(repeats.count) // 2, 0, 0
+    first, second = repeats.few.value[:half], repeats.few.value[half:]
     repeats.count[:] = 0
     for i in range(0, len(row), LANES):
         kept += _sift(row, i, first, second, place, repeats.count, half, repeats.loose, kept)
         place = place + LANES if place + LANES < half else 0
-    found, ties, last = 0, 0.0, np.float32(np.nan)
-    for k in range(several):
-        value, count = repeats.value[k], repeats.count[k]
-        away = abs(np.float64(value) - mean)
-        if count == 0:
-            continue
-        if away == 0.0:
-            ties += count
-        elif value == last:
-            weight[found - 1] += count
-        else:
-            turns[found], weight[found] = math.log10(away), count
-            found, last = found + 1, value
-    return kept, found, ties
-
-
-@jit
-def add_atoms(real, imaginary, number, origin, repeats):
-    """Adds the phasors of so many noted values, whose phases count from −origin; returns how many entries they are."""
-    several, numbers = len(repeats.value), repeats.numbers
-    turns, weight = numbers[:number], numbers[several : several + number]
-    cosine, sine = numbers[2 * several :][:number], numbers[3 * several :][:number]
-    x, y = numbers[4 * several :][:number], numbers[5 * several :][:number]
-    total = 0.0
-    for k in range(number):
-        angle = -2 * math.pi * (turns[k] + origin - math.floor(turns[k] + origin))
-        cosine[k], sine[k] = math.cos(angle), math.sin(angle)
-        x[k], y[k] = weight[k] * cosine[k], weight[k] * sine[k]
-        total += weight[k]
-    add_phasors(cosine, sine, x, y, real, imaginary)
-    return total
+    for k in range(len(repeats.count)):
+        repeats.few.weight[k] = repeats.count[k]
+    return kept

@@ -9,11 +9,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from benfourier.kernels import circle, loops
+from benfourier.kernels import chain, circle, loops
 from benfourier.kernels.fused import LONG, POLICIES, SHORT, float_ways
 from benfourier.kernels.lanes import LANES
+from benfourier.kernels.steps import AS_IS, RECTIFY, SCALE
 from benfourier.kernels.team import share, threads
 from benfourier.theory.coefficients import Zeros
+
+CHAIN = [AS_IS, RECTIFY, SCALE]  # steps that have a loop of their own
 
 
 @dataclass(frozen=True)
@@ -46,11 +49,11 @@ def suits(x: Tensor, other: Tensor | None, orders: int) -> bool:
 
 
 def walk(
-    x: Tensor, steps: Steps, other: Tensor | None, orders: int, *, centre: bool, zeros: Zeros
+    x: Tensor, steps: Steps, other: Tensor | None, orders: int, *, centre: bool, zeros: Zeros, own: bool = False
 ) -> tuple[Tensor, Tensor, bool]:
     """Returns what the steps make of x, |â_n| after each as (steps, images, orders), and if any row was refused.
 
-    Rows that are refused have NaN.
+    Rows that are refused have NaN, and can be heard in another way: their response is as it was.
 
     Args:
         x: responses that `suits` has agreed to.
@@ -59,12 +62,15 @@ def walk(
         orders: number of orders.
         centre: subtract each row's mean first.
         zeros: what becomes of exact zeros, "drop", "count" or "one".
+        own: nobody else has x, so that it may be overwritten.
     """
     number = len(x)
     length = x.numel() // number
-    target = torch.empty_like(x)
+    chained = steps.kinds.tolist() == CHAIN
+    target = x if own and chained else torch.empty_like(x)
     out = np.empty((len(steps.kinds), number, orders), np.float32)
     addresses = x.data_ptr(), (x if other is None else other).data_ptr(), target.data_ptr()
+    loop = chain.chain_rows if chained else loops.step_rows
     options = steps.scale, steps.shift, steps.kinds, centre, POLICIES[zeros], float_ways(length, orders)
-    share(loops.step_rows, number, addresses, length, x.shape[1], *options, out)
-    return target, torch.from_numpy(out), loops.any_refused(out)
+    share(loop, number, addresses, length, x.shape[1], *options, out)
+    return target, torch.from_numpy(out), not chained and loops.any_refused(out)

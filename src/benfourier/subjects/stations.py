@@ -94,7 +94,9 @@ class Walker:
             return None
         if not self.kernel.suits(x, other, orders):
             return None
-        end, found, refused = self.kernel.walk(x, self.steps, other, orders, centre=centre, zeros=zeros)
+        # a convolution's response is the station's own: nothing else uses it, and nobody has hooks there
+        own = self.station.kinds[0] == AS_IS
+        end, found, refused = self.kernel.walk(x, self.steps, other, orders, centre=centre, zeros=zeros, own=own)
         if refused:
             self._walk_again(x, other, found, centre=centre, zeros=zeros)
         return end, found
