@@ -15,7 +15,7 @@ from tests.evaluation.tiny import PLAN, changed, plan_in
 
 def test_a_plan_is_read_with_all_its_defaults(tmp_path: Path) -> None:
     plan = read_plan(plan_in(tmp_path))
-    assert (plan.name, plan.seed, plan.scale, plan.other, plan.studies) == ("tiny", 3, "here", "", ())
+    assert (plan.name, plan.seed, plan.scale, plan.other, plan.studies) == ("tiny", 3, "here", (), ())
     assert [attack.label for attack in plan.attacks] == ["bim", "deepfool", "strong"]
     assert [attack.sources for attack in plan.attacks] == [70, 50, 70]
     assert plan.attack("strong").options["eps"] == 0.2
@@ -70,7 +70,7 @@ def test_sources_are_found_from_the_folder_of_the_plan_or_of_the_data(tmp_path: 
     plan = read_plan(plan_in(tmp_path, text), data_dir=tmp_path / "far")
     assert place_of(plan, plan.source) == str(tmp_path / "far" / "x.npz:test")
     (tmp_path / "y.npz").touch()
-    assert place_of(plan, plan.other) == str(tmp_path / "y.npz")
+    assert place_of(plan, plan.other[0]) == str(tmp_path / "y.npz")
     with pytest.raises(PlanError, match=r"data.source: .*x\.npz:test' is neither an embedded one nor a file"):
         check_opens(plan)
     with pytest.raises(PlanError, match=r"there is no folder for \{data\}; give it with --data-dir"):
@@ -100,18 +100,45 @@ def test_weights_that_are_not_there_are_told_before_anything_runs(tmp_path: Path
         ("seed = 3", "sed = 3", r"sed is no key of a plan; allowed: .*seed.*; did you mean 'seed'\?"),
         ('"mixed"', '"mixd"', r"protocols\[3\] is 'mixd'; allowed: non-transfer, .*; did you mean 'mixed'\?"),
         ('"mixed"', '"non-transfer"', r"protocols\[3\] is 'non-transfer' again"),
-        ('"mixed"]', '"mixed"]\nstudies = ["kss"]', r"studies\[0\] is 'kss'; allowed: ks, profile, cost, pictures"),
+        ('"mixed"]', '"mixed"]\nstudies = ["kss"]', r"studies\[0\] is 'kss'; allowed: ks, profile, layers, cost, pictures"),
         ('"mixed"]', '"data-transfer"]', r"data.other is missing; data-transfer needs a second source"),
         ("tests.evaluation.tiny:network", "lid-mnis", r"network.model is 'lid-mnis'; .*did you mean 'lid-mnist'\?"),
         ("epochs = 8", "epochs = 0", r"network.train.epochs is 0; it must be a whole number of at least 1"),
         ("epochs = 8", "epoch = 8", r"network.train.epoch is no key of a plan; .*did you mean 'epochs'\?"),
         ("share = 0.5", "share = 1.5", r"network.train.share is 1.5; it must be from 0.05 to 0.95"),
-        ("bf16 = false }", 'bf16 = false }\nweights = "w"', r"network.train is given beside weights 'w'"),
         ("bf16 = false }", "bf16 = false }\nbound = 1", r"network.bound is no key .*did you mean 'bounds'\?"),
         ('source = "digits"', "source = 1", r"data.source is 1; it must be text"),
+        ('source = "digits"', 'source = "digits"\nother = ["a", 1]', r"data.other\[1\] is 1; it must be text"),
+        ('source = "digits"', 'source = "digits"\ngroups = { a = [0] }', r"data.groups are a; a network needs two"),
+        ('source = "digits"', 'source = "digits"\ngroups = { a = [], b = [1] }', r"data.groups.a is empty; it must"),
+        (
+            'source = "digits"',
+            'source = "digits"\ngroups = { a = [0, 1.5], b = [1] }',
+            r"data.groups.a\[1\] is 1.5; it",
+        ),
+        ('source = "digits"', 'source = "digits"\ngroups = { a = [1], b = ["0-3"] }', r"data.groups .* b holds 1, and"),
+        (
+            "share = 0.5",
+            "share = 0.5, detection = 'all'",
+            r"network.train.detection is 'all'; allowed: held-out, learned",
+        ),
+        ("share = 0.5", "share = 0.5, until_right = 1", r"network.train.until_right is 1; it must be true or false"),
+        ("share = 0.5", "share = 0.5, head = {}", r"network.train.head is given without network.weights"),
+        (
+            "bf16 = false }",
+            'bf16 = false, head = { epochs = 0 } }\nweights = "w"',
+            r"network.train.head.epochs is 0; it",
+        ),
+        (
+            "bf16 = false }",
+            'bf16 = false, head = { seed = 1 } }\nweights = "w"',
+            r"network.train.head.seed is given; both",
+        ),
+        ("bf16 = false }", 'bf16 = false }\nweights = "zoo"', r"network.weights is 'zoo', and .*: alexnet, vgg16"),
         ("bf16 = false }", "bf16 = false }\nbounds = [1, 0]", r"network.bounds are \[1, 0\]; they must be two finite"),
         ("bf16 = false }", 'bf16 = false }\nsize = "x"', r"network.size is 'x'; it must be a whole number"),
         ("sources = 70", "sources = 4", r"sizes.sources is 4; it must be a whole number of at least 10"),
+        ("calibration = 220", "other = 90", r"sizes.other is 90; it must be .* at least 10 and at most 70"),
         ("sources = 50", "sources = 80", r"attacks\[1\].sources is 80; .* at least 10 and at most 70"),
         ("eps = 0.2", "eps = -1", r"attacks\[2\].eps is -1; it must be a number above 0"),
         ("eps = 0.2", "epz = 0.2", r"attacks\[2\].epz: bim-fixed has no option 'epz'; .*did you mean 'eps'\?"),
@@ -144,7 +171,10 @@ def test_a_plan_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 def test_the_plan_on_the_page_is_one(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "evaluation.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"```toml\n(.*?)```", page, flags=re.DOTALL)
+    block, taught = re.findall(r"```toml\n(.*?)```", page, flags=re.DOTALL)
+    entries = '[data]\nsource = "photos"\n[[attacks]]\nname = "bim"\n[[detectors]]\nname = "mbf"\n'
+    found = read_plan(plan_in(tmp_path, taught + entries)).network
+    assert (found.classes, found.until_right, found.detection) == (["bird", "mammal"], True, "learned")
     plan = read_plan(plan_in(tmp_path, block), scale="paper")
     assert (plan.sources, plan.labels("strength")) == (8175, ("bim-fixed 0.1",))
     for word in (*PROTOCOLS, *STUDIES, *RATES):

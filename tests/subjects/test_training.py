@@ -246,6 +246,21 @@ def test_weights_that_overflow_in_the_last_step_are_not_kept(digits: ArraySource
         train(subject, digits, recipe=Recipe(epochs=1, batch=576))
 
 
+def test_training_can_end_as_soon_as_all_images_are_right(digits: ArraySource) -> None:
+    few = ArraySource("few", digits.pixels(range(40)), digits.labels[:40])
+    subject, recipe = fresh(), Recipe(epochs=200, batch=20, rate=0.2, shift=0, bf16=False)
+    found = train(subject, few, few, recipe, until_right=True)
+    assert found.accuracy == 1
+    assert all(epoch.right < 40 for epoch in found.epochs[:-1])
+    assert len(found.epochs) < 200
+
+
+def test_trainings_that_follow_one_another_have_draws_of_their_own(digits: ArraySource, straight: str) -> None:
+    subject = fresh()
+    train(subject, digits, recipe=RECIPE, stage="second ")
+    assert digest_of_weights(subject.module) != straight
+
+
 def test_a_source_smaller_than_a_batch_is_one_batch(digits: ArraySource) -> None:
     few = ArraySource("few", digits.pixels(range(30)), digits.labels[:30])
     found = train(fresh(), few, few, Recipe(epochs=1, batch=64, shift=0))

@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from benfourier.errors import InputError, StoreError, SubjectError
-from benfourier.subjects.weights import digest_of_weights, load_weights, save_weights
+from benfourier.subjects.weights import digest_of_weights, fill, load_weights, save_weights
 from tests.subjects.networks import seeded
 
 
@@ -197,3 +197,14 @@ def test_state_that_is_no_tensor_is_refused() -> None:
 
     with pytest.raises(SubjectError, match="the module's state holds _extra_state, a str; only tensors can be kept"):
         digest_of_weights(Extra(2, 2))
+
+
+def test_a_part_of_the_weights_fills_a_part_of_the_module(module: nn.Sequential) -> None:
+    other, held = small(), state(module)
+    before, part = state(other), {name: held[name] for name in ("0.weight", "0.bias")}
+    with pytest.raises(StoreError, match=r"it lacks 1\.weight"):
+        fill(other, part, "here")
+    fill(other, part, "here", part=True)
+    assert same(state(other), before | part)
+    with pytest.raises(StoreError, match=r"also has 0\.weigth"):
+        fill(other, {"0.weigth": part["0.weight"]}, "here", part=True)

@@ -53,7 +53,7 @@ def evaluate(
     if dry_run:
         check_opens(found)
         fresh(found)
-        _list(found, trials_of(found, found.source, found.other, only), file, json=json)
+        _list(found, trials_of(found, found.source, " + ".join(found.other), only), file, json=json)
         return
     try:
         came = run(found, file, executor=InProcess() if workers == 1 else ProcessPool(workers), only=only)

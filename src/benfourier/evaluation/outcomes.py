@@ -62,7 +62,8 @@ def method_of(bench: Bench, entry: DetectorPlan, cache: Cache | None) -> Method:
     """Returns the method of an entry; what it learns for hours and is the same in every fit is kept in the cache."""
     found = entry.method
     if isinstance(found, DefenseGAN) and found.checkpoint is None and cache is not None:
-        key = digest_of(("gan", repr(found), bench.digests["beyond"], repr(bench.subject.bounds)))
+        trained = (found.iterations, found.width, found.train_lr, found.seed)  # searches of any length share it
+        key = digest_of(("gan", repr(trained), bench.digests["beyond"], repr(bench.subject.bounds)))
         return replace(found, checkpoint=str(Path(cache.folder) / f"{key}.gan"))
     return found
 

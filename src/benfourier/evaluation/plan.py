@@ -8,8 +8,10 @@ from benfourier.detectors.catalogue import method
 from benfourier.detectors.method import Method
 
 PROTOCOLS = ("non-transfer", "attack-transfer", "data-transfer", "strength-transfer", "mixed")
-STUDIES = ("ks", "profile", "cost", "pictures")
+STUDIES = ("ks", "profile", "layers", "cost", "pictures")
 ROLES = ("boundary", "strength")
+DETECTION = ("held-out", "learned")
+ZOOS = "zoo"  # instead of a file of weights: those of the convolutions that come with a network of the zoo
 TRIVIAL = "max-softmax"  # it stands in every table
 DEAR = 200  # calibration images of a detector with few sources, the least that a rate of 5 % asks for
 
@@ -20,12 +22,15 @@ class NetworkPlan:
 
     Args:
         model: an id of the zoo, or package.module:factory.
-        weights: file beside the plan; empty if there is none.
+        weights: file beside the plan, or "zoo"; empty if there is none. A network that is trained begins with them.
         digest: SHA-256 of that file; empty if it is not checked.
         classes: number of classes for the factory, or their names; None for its own.
         look: keywords of Subject: size, channels, mean, std, bounds, resize.
         train: fields of Recipe to train it with; None if it is not trained.
         share: of the source images that it learns from.
+        head: fields of Recipe for a training before, of what the weights leave open only; None if there is none.
+        until_right: its training ends as soon as it has all images right that it learns from.
+        detection: which images are attacked: "held-out" ones, or those that it "learned" from.
     """
 
     model: str
@@ -35,6 +40,9 @@ class NetworkPlan:
     look: dict[str, Any] = field(default_factory=dict)
     train: dict[str, Any] | None = None
     share: float = 0.6
+    head: dict[str, Any] | None = None
+    until_right: bool = False
+    detection: str = "held-out"
 
 
 @dataclass(frozen=True)
@@ -86,6 +94,12 @@ class DetectorPlan:
         return method(self.name, preset=self.preset, **self.given)
 
     @property
+    def takes_clean(self) -> bool:
+        """True if it learns from labelled clean images beyond the examples."""
+        chosen = self.method
+        return chosen.clean == "needed" or (chosen.clean == "optional" and chosen.rules == "authors")
+
+    @property
     def options(self) -> dict[str, Any]:
         """All options, those left at their default too."""
         chosen = self.method
@@ -103,12 +117,14 @@ class Plan:
         studies: some of STUDIES.
         network: to be guarded.
         source: of images, as the command line's --data has it.
-        other: a second source with the same classes; empty if there is none.
+        other: further sources with the same classes, taken together; empty if there is none.
         sources: images for detection, at most.
         calibration: further clean images that set thresholds, at most.
+        transferred: images of the other sources for detection, at most.
         attacks: all of them.
         detectors: all of them, the trivial one among them.
         credit: whose photographs the images are.
+        groups: coarse labels: by name, classes of the sources; empty for the sources' own labels.
         ledger: file to append to, from the plan's folder; empty for one beside the plan.
         scale: name of the tables that were laid over the plan; "here" for none.
         folder: that paths in the plan start from.
@@ -121,12 +137,14 @@ class Plan:
     studies: tuple[str, ...]
     network: NetworkPlan
     source: str
-    other: str
+    other: tuple[str, ...]
     sources: int
     calibration: int
+    transferred: int
     attacks: tuple[AttackPlan, ...]
     detectors: tuple[DetectorPlan, ...]
     credit: str = ""
+    groups: dict[str, list[int | str]] = field(default_factory=dict)
     ledger: str = ""
     scale: str = "here"
     folder: Path = Path()

@@ -2,21 +2,17 @@
 
 import re
 import tomllib
-from dataclasses import asdict, fields, replace
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
 from benfourier.errors import InputError, PlanError
-from benfourier.evaluation.plan import PROTOCOLS, STUDIES, TRIVIAL, DetectorPlan, NetworkPlan, Plan
+from benfourier.evaluation.plan import PROTOCOLS, STUDIES, TRIVIAL, ZOOS, DetectorPlan, Plan
+from benfourier.evaluation.plan_data import data_of
 from benfourier.evaluation.plan_entries import attack_of, detector_of, unlike
+from benfourier.evaluation.plan_network import network_of
 from benfourier.evaluation.plan_tables import Table
-from benfourier.subjects.naming import LOOK
-from benfourier.subjects.recipe import Recipe
-from benfourier.subjects.subject import Subject
-from benfourier.subjects.zoo import ZOO
 
 HERE = "here"
 DATA = "{data}"
@@ -97,11 +93,14 @@ def _plan(table: Table, path: Path) -> Plan:
     name, seed = table.take("name", str, path.stem), table.whole("seed", 0, least=0)
     protocols = table.words("protocols", PROTOCOLS, ["non-transfer"])
     studies = table.words("studies", STUDIES, [])
-    network = _network(table.table("network"), seed)
-    source, other, credit = _data(table.table("data"), protocols)
+    network = network_of(table.table("network"), seed)
+    data = data_of(table.table("data"), protocols)
+    if data.groups and network.classes is None:
+        network = replace(network, classes=list(data.groups))
     sizes = table.table("sizes", {})
     sources = sizes.whole("sources", 300, least=LEAST)
     calibration = sizes.whole("calibration", 1200, least=0)
+    transferred = sizes.whole("other", sources, least=LEAST, most=sources)
     sizes.done()
     attacks = tuple(attack_of(entry, sources) for entry in table.tables("attacks"))
     detectors = tuple(detector_of(entry, seed, sources, calibration) for entry in table.tables("detectors"))
@@ -117,69 +116,19 @@ def _plan(table: Table, path: Path) -> Plan:
         protocols=protocols,
         studies=studies,
         network=network,
-        source=source,
-        other=other,
+        source=data.source,
+        other=data.other,
         sources=sources,
         calibration=calibration,
+        transferred=transferred,
         attacks=attacks,
         detectors=detectors,
-        credit=credit,
+        credit=data.credit,
+        groups=data.groups,
         ledger=ledger,
     )
     _check_roles(table, plan)
     return plan
-
-
-def _network(table: Table, seed: int) -> NetworkPlan:
-    model = table.take("model", str)
-    if model not in ZOO and ":" not in model:
-        table.word_of("model", model, [*ZOO, "package.module:factory"])
-    weights, digest = table.take("weights", str, ""), table.take("digest", str, "")
-    train = table.table("train", {}) if table.has("train") else None
-    share, recipe = 0.6, None
-    if train is not None:
-        if weights:
-            table.refuse("train", f"is given beside weights {weights!r}; leave one of them out")
-        share = train.take("share", float, 0.6)
-        if not 0.05 <= share <= 0.95:
-            train.refuse("share", f"is {share}; it must be from 0.05 to 0.95: the rest is for detection")
-        recipe = _recipe(train, model, seed)
-    given = table.rest()
-    classes = given.pop("classes", None)
-    for key in given:
-        if key not in LOOK:
-            allowed = ["model", "weights", "digest", "train", "classes", *LOOK]
-            table.word_of(key, key, allowed, told="is no key of a plan")
-    try:
-        Subject(nn.Identity(), **given)
-    except InputError as error:
-        table.retell(error, given)
-    except (TypeError, ValueError) as error:
-        table.refuse("", f"has a value of the wrong type ({error})")
-    return NetworkPlan(model, weights, digest, classes, given, recipe, float(share))
-
-
-def _recipe(train: Table, model: str, seed: int) -> dict[str, Any]:
-    given = train.rest()
-    known = [part.name for part in fields(Recipe)]
-    for key in given:
-        if key not in known:
-            train.word_of(key, key, ["share", *known], told="is no key of a plan")
-    flips = model in ZOO and ZOO[model].flips
-    try:
-        return asdict(Recipe(**{"seed": seed, "flips": flips, **given}))
-    except InputError as error:
-        train.retell(error, given)
-    except TypeError as error:
-        train.refuse("", f"has a value of the wrong type ({error})")
-
-
-def _data(table: Table, protocols: tuple[str, ...]) -> tuple[str, str, str]:
-    source, other, credit = table.take("source", str), table.take("other", str, ""), table.take("credit", str, "")
-    table.done()
-    if "data-transfer" in protocols and not other:
-        table.refuse("other", "is missing; data-transfer needs a second source with the same classes")
-    return source, other, credit
 
 
 def _check_roles(table: Table, plan: Plan) -> None:
@@ -200,11 +149,11 @@ def check_opens(plan: Plan) -> None:
     """Raises PlanError if a source, or a file of weights, is not there."""
     from benfourier.data.opening import open_source
 
-    for key, text in (("data.source", plan.source), ("data.other", plan.other)):
-        if text and not Path(place_of(plan, text)).is_dir():  # folders are looked at once the images' size is known
+    for key, text in (("data.source", plan.source), *(("data.other", text) for text in plan.other)):
+        if not Path(place_of(plan, text)).is_dir():  # folders are looked at once the images' size is known
             try:
                 open_source(place_of(plan, text), channels=plan.network.look.get("channels", 3))
             except InputError as error:
                 raise PlanError(f"{key}: {error}") from error
-    if plan.network.weights and not Path(weights_of(plan)).is_file():
+    if plan.network.weights not in ("", ZOOS) and not Path(weights_of(plan)).is_file():
         raise PlanError(f"network.weights is {plan.network.weights!r}; there is no such file beside the plan")

@@ -110,3 +110,11 @@ class Table:
     def has(self, key: str) -> bool:
         """True if a key is there and was not taken yet."""
         return key in self._content
+
+    def is_list(self, key: str) -> bool:
+        """True if a key is there, was not taken yet, and holds a list."""
+        return isinstance(self._content.get(key), list)
+
+    def left(self) -> list[str]:
+        """Returns the keys that were not taken yet."""
+        return list(self._content)

@@ -1,7 +1,7 @@
 """From a plan to a bench: the network, a walk through the images, and the attacks."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -10,6 +10,7 @@ from benfourier.data.draws import names_by_content
 from benfourier.data.labelled import Labelled
 from benfourier.data.reading import read
 from benfourier.data.source import Source
+from benfourier.data.splits import Indices
 from benfourier.evaluation.bench import Bench
 from benfourier.evaluation.crafting import craft
 from benfourier.evaluation.network import Opened, open_network
@@ -29,12 +30,14 @@ class Ground:
     Args:
         opened: the network and the sources.
         found: images of the first source, by their use.
+        taught: what the network says of the images that it learned from, if those are for detection; None if not.
         other: images of the second one; None if there is none.
         beyond: labelled clean images for detectors that learn from some; None if none of them does.
     """
 
     opened: Opened
     found: Found
+    taught: Found | None
     other: Found | None
     beyond: Labelled | None
 
@@ -60,27 +63,40 @@ class Ground:
             "weights": digest_of_weights(subject.module),
             "parameters": sum(parameter.numel() for parameter in subject.module.parameters()),
             "layers": subject.layers(),
+            **self._teaching(),
         }
+
+    def _teaching(self) -> dict[str, object]:
+        """What is told of the training, if there was one."""
+        learned = len(self.opened.learned)
+        if self.taught is None:
+            return {"learned from": f"{learned} images, none of them for detection"} if learned else {}
+        told = f"{learned} images, those for detection among them; accuracy is that on other images"
+        return {"learned from": told, "learned images classified correctly": self.taught.right}
 
 
 def survey(plan: Plan, cache: Cache | None, show_progress: bool | None = None) -> Ground:
     """Returns the network of a plan and what it says of the images; it is trained first if need be."""
     opened = open_network(plan, cache, show_progress)
-    hungry = any(entry.method.clean != "none" for entry in plan.detectors)
     learned = _learned(opened) if len(opened.learned) else None
     known = frozenset() if learned is None else frozenset(names_by_content(learned.images))
-    wanted = Wanted(plan.sources, plan.calibration, BEYOND if hungry and learned is None else 0)
-    found = walk(
-        opened.subject,
-        opened.source,
-        opened.held,
-        wanted,
-        seed=plan.seed,
-        known=known,
-        show_progress=show_progress,
-    )
+    taught = None
+    if plan.network.detection == "learned":
+        taught = _walk(plan, opened, opened.learned, Wanted(plan.sources, 0), frozenset(), show_progress)
+        learned = None  # they are for detection, and no detector may learn from them all
+    hungry = any(entry.takes_clean for entry in plan.detectors)
+    wanted = Wanted(plan.sources if taught is None else 0, plan.calibration, BEYOND if hungry and not learned else 0)
+    found = _walk(plan, opened, opened.held, wanted, known, show_progress)
+    if taught is not None:
+        found = replace(found, sources=taught.sources)
     beyond = (learned or found.beyond) if hungry else None
-    return Ground(opened, found, _second(plan, opened, found, known, beyond, show_progress), beyond)
+    second = _second(plan, opened, found, known, beyond, show_progress)
+    return Ground(opened, found, taught, second, beyond)
+
+
+def _walk(plan: Plan, opened: Opened, rows: Indices, wanted: Wanted, known: frozenset[str], show: bool | None) -> Found:
+    """Images of the first source."""
+    return walk(opened.subject, opened.source, rows, wanted, seed=plan.seed, known=known, show_progress=show)
 
 
 def prepare(
@@ -139,7 +155,7 @@ def _second(
         opened.subject,
         source,
         np.arange(len(source)),
-        Wanted(plan.sources, 0),
+        Wanted(plan.transferred, 0),
         seed=plan.seed,
         known=met,
         show_progress=show,

@@ -68,8 +68,7 @@ class Bencher:
     @property
     def clean(self) -> Labelled | None:
         """Labelled clean images beyond the examples, if the method takes any."""
-        wanted = self.method.clean == "needed" or (self.method.clean == "optional" and self.method.rules == "authors")
-        return self.bench.beyond if wanted else None
+        return self.bench.beyond if self.entry.takes_clean else None
 
     def fit_sources(self, trial: Trial) -> int:
         """Returns how many source images one of the attacks succeeded on, those of all folds."""

@@ -113,17 +113,19 @@ def walk(
             if extra >= MORE:
                 break
     count = len(baskets["sources"].ids)
-    if count < LEAST:
+    if count < min(LEAST, wanted.sources):
         raise InputError(
             f"the network classifies {count} of {looked} images of {source.name} correctly; detection needs at least "
             f"{LEAST}: check the weights, the order of the classes and the network's mean and std, or train it longer"
         )
     taken, beyond = baskets["sources"], baskets["beyond"]
     return Found(
-        sources=Labelled(taken.stacked(some), torch.tensor(taken.labels), tuple(taken.ids)),
+        sources=Labelled(taken.stacked(some), torch.tensor(taken.labels, dtype=torch.int64), tuple(taken.ids)),
         calibration=baskets["calibration"].stacked(some),
         wrong=baskets["wrong"].stacked(some),
-        beyond=Labelled(beyond.stacked(some), torch.tensor(beyond.labels), tuple(beyond.ids)) if beyond.ids else None,
+        beyond=Labelled(beyond.stacked(some), torch.tensor(beyond.labels, dtype=torch.int64), tuple(beyond.ids))
+        if beyond.ids
+        else None,
         looked=looked,
         right=good,
         refused=len(refusals),

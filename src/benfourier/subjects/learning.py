@@ -18,7 +18,8 @@ from benfourier.subjects.recipe import Recipe
 from benfourier.subjects.subject import Subject
 
 LEVELS = 255  # 8-bit pixels
-MEASURED = 512  # held-out images at once
+MEASURED = 512  # images at once that are only classified
+NUMBERS = 2**22  # in all of them, at most; responses of large images take many times their memory
 
 
 class Lesson:
@@ -47,10 +48,19 @@ class Lesson:
 
 
 class Learner:
-    """A subject's module with its optimiser."""
+    """A subject's module with its optimiser.
 
-    def __init__(self, subject: Subject, recipe: Recipe, lesson: Lesson, exam: Lesson) -> None:
-        self.subject, self.recipe, self.lesson, self.exam = subject, recipe, lesson, exam
+    Args:
+        subject: whose module learns.
+        recipe: how.
+        lesson: images to learn from.
+        exam: images to be measured on.
+        stage: names the draws of one of several trainings that follow one another; with the same draws again, a
+            network would meet moves and dropout that it knows by heart.
+    """
+
+    def __init__(self, subject: Subject, recipe: Recipe, lesson: Lesson, exam: Lesson, stage: str = "") -> None:
+        self.subject, self.recipe, self.lesson, self.exam, self.stage = subject, recipe, lesson, exam, stage
         self.module = subject.module
         parameters = [parameter for parameter in self.module.parameters() if parameter.requires_grad]
         if not parameters or subject.dtype not in (torch.float32, torch.float64):
@@ -67,11 +77,11 @@ class Learner:
     def epoch(self, number: int, *, show_progress: bool | None = None) -> Epoch:
         """Returns what one epoch came to; all its draws depend on the seed and its number only."""
         start, seed, label = time.perf_counter(), self.recipe.seed, f"epoch {number}/{self.recipe.epochs}"
-        draws = generator(seed, f"epoch {number}")
+        draws = generator(seed, f"{self.stage}epoch {number}")
         devices = [] if self.subject.device.type == "cpu" else [self.subject.device]
         loss, right = 0.0, 0
         with torch.random.fork_rng(devices), progress.bar(self.steps, label, show=show_progress) as advance:
-            torch.manual_seed(seed_of(seed, f"dropout {number}"))
+            torch.manual_seed(seed_of(seed, f"{self.stage}dropout {number}"))
             self.module.train()
             order = torch.randperm(len(self.lesson), generator=draws)[: self.steps * self.batch]
             for step, rows in enumerate(order.view(self.steps, self.batch)):
@@ -81,7 +91,7 @@ class Learner:
                 advance(1, f"loss {loss / (step + 1):.3f}, {right / ((step + 1) * self.batch):.1%} right")
         for name, tensor in self.module.state_dict().items():
             self._refuse_nan(bool(tensor.isfinite().all()), f"{name} holds NaN or infinity after {label}")
-        accuracy, passed = right / (self.steps * self.batch), self._examined()
+        accuracy, passed = right / (self.steps * self.batch), self._right(self.exam)
         return Epoch(loss / self.steps, accuracy, passed, len(self.exam), time.perf_counter() - start)
 
     def _set_rate(self, done: float) -> None:
@@ -109,15 +119,20 @@ class Learner:
                 f"{told}; the greatest rate is {self.recipe.rate:g}: try a lower one, and look at the images' scaling"
             )
 
-    def _examined(self) -> int:
-        """How many held-out images are classified correctly, in the module's own precision."""
+    def knows_all(self) -> bool:
+        """True if every image learned from is classified correctly, as it is, without moves and dropout."""
+        return self._right(self.lesson) == len(self.lesson)
+
+    def _right(self, lesson: Lesson) -> int:
+        """How many images are classified correctly, in the module's own precision."""
         self.module.eval()
         right = 0
         with torch.no_grad():
-            for start in range(0, len(self.exam), MEASURED):
-                images = entering(self.exam.pixels[start : start + MEASURED], self.subject)
+            size = max(1, min(MEASURED, NUMBERS // lesson.pixels[0].numel()))
+            for start in range(0, len(lesson), size):
+                images = entering(lesson.pixels[start : start + size], self.subject)
                 guesses = logits_of(self.module(images), len(images)).argmax(1).cpu()
-                right += int((guesses == self.exam.labels[start : start + MEASURED]).sum())
+                right += int((guesses == lesson.labels[start : start + size]).sum())
         return right
 
 

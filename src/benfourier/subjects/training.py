@@ -67,6 +67,8 @@ def train(
     recipe: Recipe | None = None,
     *,
     held_out: float = 0.1,
+    until_right: bool = False,
+    stage: str = "",
     checkpoint: str | PathLike[str] | None = None,
     resume: bool = False,
     report: Callable[[int, Epoch], None] | None = None,
@@ -80,6 +82,8 @@ def train(
         test: images to measure on; without it a part of the source is held out.
         recipe: how to train.
         held_out: that part's share.
+        until_right: end with the first epoch after which all images learned from are classified correctly.
+        stage: gives trainings that follow one another, with one seed, draws of their own.
         checkpoint: a file that is written before the first epoch and after each.
         resume: go on from the checkpoint.
         report: called with the number and the record of each epoch that is done.
@@ -95,12 +99,14 @@ def train(
     run = {"network": _network(subject), "images": _look(subject), **data, **asdict(recipe)}
     epochs: tuple[Epoch, ...] = ()
     with _awake(subject.module):
-        learner = Learner(subject, recipe, Lesson(learned, subject), Lesson(measured, subject))
+        learner = Learner(subject, recipe, Lesson(learned, subject), Lesson(measured, subject), stage)
         if path is not None and resume:
             epochs = load_checkpoint(path, run, subject.module, learner.optimiser)
         elif path is not None:  # proves that the place can be written before hours are spent
             save_checkpoint(path, run, epochs, subject.module, learner.optimiser)
         for number in range(len(epochs) + 1, recipe.epochs + 1):
+            if until_right and epochs and learner.knows_all():
+                break
             epochs = (*epochs, learner.epoch(number, show_progress=show_progress))
             if path is not None:
                 save_checkpoint(path, run, epochs, subject.module, learner.optimiser)

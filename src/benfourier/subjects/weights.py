@@ -51,6 +51,18 @@ def load_weights(module: nn.Module, path: str | PathLike[str], digest: str | Non
         path: a safetensors file; those of other programs have no facts.
         digest: SHA-256 that the file must have.
     """
+    tensors, facts = read_weights(path, digest)
+    fill(module, tensors, str(path))
+    return facts
+
+
+def read_weights(path: str | PathLike[str], digest: str | None = None) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Returns the tensors of a safetensors file by name, and the file's facts.
+
+    Args:
+        path: the file.
+        digest: SHA-256 that it must have.
+    """
     path = Path(path)
     try:
         if digest is not None:
@@ -67,20 +79,20 @@ def load_weights(module: nn.Module, path: str | PathLike[str], digest: str | Non
     facts = _facts(metadata.get("manifest"), path)
     if facts.pop("tensors", None) not in (None, _digest(tensors)):
         raise StoreError(f"{path}: its tensors are not those that were written; it is damaged; get or make it again")
-    fill(module, tensors, str(path))
-    return facts
+    return tensors, facts
 
 
-def fill(module: nn.Module, tensors: Mapping[str, Tensor], where: str) -> None:
+def fill(module: nn.Module, tensors: Mapping[str, Tensor], where: str, *, part: bool = False) -> None:
     """Copies tensors into the module, or raises StoreError, with the module untouched, unless each has its place.
 
     Args:
         module: gets the tensors, cast to its own dtypes.
         tensors: by the names of the module's state; BatchNorm's counters may be missing.
         where: what they were read from, for messages.
+        part: whether others may be missing too, and stay as they are.
     """
     own = tensors_of(module)
-    missing = [name for name in own if name not in tensors and not name.endswith(COUNTER)]
+    missing = [name for name in own if name not in tensors and not name.endswith(COUNTER) and not part]
     unexpected = [name for name in tensors if name not in own]
     if missing or unexpected:
         told = [f"{what} {_some(names)}" for what, names in (("lacks", missing), ("also has", unexpected)) if names]

@@ -8,12 +8,12 @@ from types import MappingProxyType
 from torch import Tensor, nn
 
 from benfourier.errors import OptionError, check_choice, check_whole
-from benfourier.subjects.zoo.alexnet import alexnet
+from benfourier.subjects.zoo.alexnet import alexnet, alexnet_trunk
 from benfourier.subjects.zoo.efficientnet import efficientnet_lite0, efficientnet_lite0_weights
 from benfourier.subjects.zoo.lid import lid_cifar10, lid_mnist, lid_svhn
 from benfourier.subjects.zoo.resnet import cifar_resnet20, cifar_resnet56
 from benfourier.subjects.zoo.small import small_mnist
-from benfourier.subjects.zoo.vgg import cifar_vgg19, vgg16, vgg19
+from benfourier.subjects.zoo.vgg import cifar_vgg19, vgg16, vgg16_trunk, vgg19
 
 __all__ = ["ZOO", "Entry", "network"]
 
@@ -36,6 +36,7 @@ class Entry:
         scaling: mean and std per channel, or one for all, of pixels in [0, 1].
         flips: whether a mirrored image is still of its class.
         weights: fetches trained weights, if there are any.
+        trunk: fetches trained weights of its convolutions, where those of the whole are not to be had.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Entry:
     scaling: tuple[tuple[float, ...], tuple[float, ...] | None]
     flips: bool = True
     weights: Callable[[], Mapping[str, Tensor]] | None = None
+    trunk: Callable[[], Mapping[str, Tensor]] | None = None
 
 
 ENTRIES = (
@@ -53,8 +55,8 @@ ENTRIES = (
     Entry("lid-cifar10", lid_cifar10, 3, 32, 10, LID),
     Entry("lid-svhn", lid_svhn, 3, 32, 10, LID, flips=False),
     Entry("small-mnist", small_mnist, 1, 28, 10, LID, flips=False),
-    Entry("alexnet", alexnet, 3, 224, 1000, IMAGENET),
-    Entry("vgg16", vgg16, 3, 224, 1000, IMAGENET),
+    Entry("alexnet", alexnet, 3, 224, 1000, IMAGENET, trunk=alexnet_trunk),
+    Entry("vgg16", vgg16, 3, 224, 1000, IMAGENET, trunk=vgg16_trunk),
     Entry("vgg19", vgg19, 3, 224, 1000, IMAGENET),
     Entry("cifar-vgg19", cifar_vgg19, 3, 32, 10, IMAGENET),
     Entry("cifar-resnet20", cifar_resnet20, 3, 32, 10, IMAGENET),

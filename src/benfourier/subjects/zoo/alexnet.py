@@ -1,7 +1,11 @@
 """AlexNet in its one-column form (Krizhevsky 2014, arXiv:1404.5997), with the key names of torchvision."""
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
+
+from benfourier.subjects.zoo.lpips import features_of
 
 
 class AlexNet(nn.Module):
@@ -40,6 +44,13 @@ class AlexNet(nn.Module):
 def alexnet(classes: int = 1000) -> AlexNet:
     """Returns AlexNet with random weights."""
     return AlexNet(classes)
+
+
+def alexnet_trunk() -> Mapping[str, Tensor]:
+    """Returns the ImageNet weights of its convolutions, by key."""
+    with torch.device("meta"):
+        features = AlexNet(2).features
+    return features_of("alexnet", features)
 
 
 def _conv(before: int, width: int, kernel: int, *, stride: int = 1, padding: int) -> list[nn.Module]:

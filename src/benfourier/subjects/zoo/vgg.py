@@ -1,9 +1,12 @@
 """VGG networks (Simonyan & Zisserman 2015, arXiv:1409.1556), with the key names and initial weights of torchvision."""
 
 from collections import OrderedDict
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
+
+from benfourier.subjects.zoo.lpips import features_of
 
 WIDTHS = (64, 128, 256, 512, 512)
 DEPTHS_16 = (2, 2, 3, 3, 3)
@@ -38,6 +41,13 @@ class VGG(nn.Module):
 def vgg16(classes: int = 1000) -> VGG:
     """Returns VGG-16 with random weights."""
     return VGG(DEPTHS_16, classes)
+
+
+def vgg16_trunk() -> Mapping[str, Tensor]:
+    """Returns the ImageNet weights of VGG-16's convolutions, by key."""
+    with torch.device("meta"):
+        features = _features(DEPTHS_16)
+    return features_of("vgg16", features)
 
 
 def vgg19(classes: int = 1000) -> VGG:

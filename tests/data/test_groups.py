@@ -1,0 +1,72 @@
+"""Classes gathered in groups, and sources joined."""
+
+import numpy as np
+import pytest
+
+from benfourier.data.arrays import ArraySource
+from benfourier.data.groups import GroupedSource
+from benfourier.data.joined import JoinedSource
+from benfourier.errors import InputError, OptionError
+
+NAMES = ("ant", "bee", "cat", "dog", "elm")
+
+
+def pets(name: str = "pets", side: int = 4) -> ArraySource:
+    """Three images of each class; the brightness is the number of the image."""
+    pixels = np.repeat(np.arange(15, dtype=np.uint8), side * side).reshape(15, side, side)
+    return ArraySource(name, pixels, np.arange(15) % 5, NAMES)
+
+
+def test_classes_are_gathered_by_number_range_and_name_and_the_others_left_out() -> None:
+    source = pets()
+    found = GroupedSource(source, {"insect": ["0-1"], "mammal": ["dog", 2]})
+    assert found.classes == ("insect", "mammal")
+    assert found.rows.tolist() == [row for row in range(15) if row % 5 != 4]
+    assert found.labels.tolist() == [0, 0, 1, 1] * 3
+    assert found.ids == tuple(source.ids[row] for row in found.rows)
+    assert np.array_equal(found.pixels([4, 0]), source.pixels([5, 0]))
+
+
+def test_other_groups_are_another_source() -> None:
+    assert len({GroupedSource(pets(), {"a": [one], "b": [2, 3]}).digest for one in (0, 1, "ant")}) == 2
+
+
+def test_groups_that_the_source_knows_nothing_of_are_told() -> None:
+    assert GroupedSource(pets(), {"a": [0], "b": ["dog"]}).strangers() == []
+    assert GroupedSource(pets(), {"a": [0], "b": [7], "c": ["dgo", 1]}).strangers() == ["b", "dgo"]
+
+
+@pytest.mark.parametrize(
+    ("groups", "told"),
+    [
+        ({"a": ["0-2"], "b": [2]}, "b holds 2, and so does a; a class has one group at most"),
+        ({"a": ["3-1"], "b": [2]}, "'3-1' ends before it begins"),
+    ],
+)
+def test_a_class_has_one_group(groups: dict[str, list[int | str]], told: str) -> None:
+    with pytest.raises(OptionError, match=told):
+        GroupedSource(pets(), groups)
+
+
+def test_groups_without_any_image_are_refused() -> None:
+    with pytest.raises(InputError, match="none of its 15 images is of a group"):
+        GroupedSource(pets(), {"a": [8], "b": [9]})
+
+
+def test_joined_sources_are_one_with_ids_of_their_own() -> None:
+    first, second = pets(), pets("more")
+    found = JoinedSource((first, second))
+    assert (found.name, len(found), found.classes) == ("pets + more", 30, NAMES)
+    assert found.ids[15] == f"more/{second.ids[0]}"
+    assert found.labels.tolist() == [*first.labels, *second.labels]
+    assert found.pixels([29, 3, 16])[:, 0, 0, 0].tolist() == [14, 3, 1]
+
+
+def test_sources_that_do_not_fit_are_not_joined() -> None:
+    few = GroupedSource(pets("few"), {"a": [0], "b": [1]})
+    with pytest.raises(InputError, match="pets has 5 classes, and few 2"):
+        JoinedSource((pets(), few))
+    with pytest.raises(InputError, match="two sources are called pets"):
+        JoinedSource((pets(), pets()))
+    with pytest.raises(InputError, match="give them one size"):
+        JoinedSource((pets(), pets("large", 8))).pixels([0, 20])

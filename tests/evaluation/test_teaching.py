@@ -1,0 +1,130 @@
+"""Networks of plans that begin with some weights and learn the rest, also from the images for detection."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from benfourier.data.draws import names_by_content
+from benfourier.data.opening import open_source
+from benfourier.data.reading import read
+from benfourier.errors import PlanError, StoreError
+from benfourier.evaluation.network import fresh, open_network
+from benfourier.evaluation.plan_reading import read_plan
+from benfourier.evaluation.preparing import survey
+from benfourier.store.cache import open_cache
+from benfourier.subjects.images import images
+from benfourier.subjects.weights import digest_of_weights
+from tests.evaluation.tiny import changed, network, plan_in
+
+OLD = "train = { epochs = 8, share = 0.5, shift = 0, batch = 64, bf16 = false }"
+TAUGHT = """weights = "first.st"
+[network.train]
+epochs = 60
+share = 0.3
+shift = 0
+batch = 32
+bf16 = false
+rate = 0.1
+until_right = true
+detection = "learned"
+head = { epochs = 2, rate = 0.2 }
+"""
+GROUPS = """source = "digits"
+other = ["other.npz", "digits"]
+[data.groups]
+few = ["0-4"]
+many = ["5-6", 7, 8]
+"""
+
+
+@pytest.fixture(name="first")
+def weights_of_the_convolution(tmp_path: Path) -> dict[str, torch.Tensor]:
+    draws = torch.Generator().manual_seed(5)
+    held = {"0.weight": torch.randn(4, 1, 3, 3, generator=draws), "0.bias": torch.randn(4, generator=draws)}
+    save_file(held, tmp_path / "first.st")
+    return held
+
+
+@pytest.fixture(name="file")
+def plan_of_a_taught_network(tmp_path: Path, first: dict[str, torch.Tensor]) -> Path:
+    assert first
+    return plan_in(tmp_path, changed((OLD, TAUGHT)))
+
+
+def test_a_training_begins_with_the_weights_that_are_given(file: Path, first: dict[str, torch.Tensor]) -> None:
+    held = fresh(read_plan(file)).module.state_dict()
+    assert all(torch.equal(held[name], tensor) for name, tensor in first.items())
+    assert not torch.equal(held["5.weight"], network().module.state_dict()["5.weight"])
+
+
+def test_the_head_learns_alone_first_and_then_everything(file: Path, first: dict[str, torch.Tensor]) -> None:
+    whole, text = read_plan(file), file.read_text(encoding="utf-8")
+    assert whole.network.head is not None
+    assert (whole.network.head["epochs"], whole.network.head["batch"]) == (2, 32)
+    found = open_network(whole, open_cache(True), False).subject.module.state_dict()
+    assert not torch.equal(found["0.weight"], first["0.weight"])
+    # a training so slow that it changes no number is left with what the head has learned
+    still = text.replace("rate = 0.1", "rate = 1e-30").replace("epochs = 60", "epochs = 1")
+    file.write_text(still, encoding="utf-8")
+    alone = open_network(read_plan(file), open_cache(True), False).subject.module.state_dict()
+    assert torch.equal(alone["0.weight"], first["0.weight"])
+    assert not torch.equal(alone["5.weight"], fresh(whole).module.state_dict()["5.weight"])
+
+
+def test_all_images_for_detection_are_learned_from_and_right_and_the_record_says_so(file: Path) -> None:
+    plan = read_plan(file)
+    ground = survey(plan, open_cache(True), False)
+    opened = ground.opened
+    taught = {opened.source.ids[row] for row in opened.learned}
+    assert set(ground.found.sources.ids) <= taught
+    assert len(ground.found.sources) == plan.sources
+    told = ground.facts(plan)
+    assert told["learned images classified correctly"] == len(taught)
+    assert str(told["learned from"]).startswith(f"{len(taught)} images, those for detection among them")
+    assert told["images"] == len(opened.held)
+
+
+def test_thresholds_are_set_by_images_that_the_network_has_not_learned_from(file: Path) -> None:
+    ground = survey(read_plan(file), open_cache(True), False)
+    batch = read(ground.opened.source, ground.opened.learned, show=False).images
+    learned = set(names_by_content(images(batch.pixels, ground.opened.subject, layout="NHWC")))
+    assert learned >= set(names_by_content(ground.found.sources.images))
+    assert not learned & set(names_by_content(ground.found.calibration))
+    assert not learned & set(names_by_content(ground.found.wrong))
+
+
+def test_the_same_plan_gives_the_same_network_also_without_a_cache(file: Path) -> None:
+    plan = read_plan(file)
+    kept = open_network(plan, open_cache(True), False).subject.module
+    assert digest_of_weights(kept) == digest_of_weights(open_network(plan, None, False).subject.module)
+
+
+def test_a_head_needs_something_that_the_weights_leave_open(file: Path) -> None:
+    save_file(network().module.state_dict(), file.parent / "first.st")
+    with pytest.raises(PlanError, match="weights leave nothing open"):
+        open_network(read_plan(file), None, False)
+    save_file({"0.weights": torch.zeros(4, 1, 3, 3)}, file.parent / "first.st")
+    with pytest.raises(StoreError, match=r"also has 0\.weights"):
+        fresh(read_plan(file))
+
+
+def test_groups_make_coarse_classes_and_what_is_left_is_for_data_transfer(file: Path) -> None:
+    text = file.read_text(encoding="utf-8").replace('source = "digits"\n', GROUPS)
+    file.write_text(text.replace("calibration = 220", "calibration = 100\nother = 40"), encoding="utf-8")
+    whole = open_source("digits")
+    dark = whole.pixels(range(20)) // 2
+    np.savez(file.parent / "other.npz", x=dark, y=whole.labels[:20])
+    plan = read_plan(file)
+    ground = survey(plan, open_cache(True), False)
+    assert ground.opened.subject.classes == ("few", "many")
+    assert 9 not in {whole.labels[whole.ids.index(name)] for name in ground.found.sources.ids}
+    assert ground.other is not None
+    assert len(ground.other.sources) == 40
+    assert ground.names[1] == "other + digits"
+    used = {f"digits/{name}" for name in ground.found.sources.ids}
+    used |= {f"digits/{ground.opened.source.ids[row]}" for row in ground.opened.learned}
+    assert not used & set(ground.other.sources.ids)
+    assert any(name.startswith("digits/") for name in ground.other.sources.ids)
