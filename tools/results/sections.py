@@ -13,11 +13,21 @@ from tools.results.facts import facts, pictures
 from tools.results.notes import Notes
 from tools.results.rivals import rate_tables
 
-PARTS = ("non-transfer", "attack-transfer", "data-transfer", "strength-transfer", "mixed", "features", "ks", "costs")
+PARTS = (
+    "non-transfer",
+    "attack-transfer",
+    "data-transfer",
+    "strength-transfer",
+    "mixed",
+    "features",
+    "layers",
+    "ks",
+    "costs",
+)
 OPEN = {
     *(f"{part}-{metric}" for part in ("non-transfer", "data-transfer") for metric in ("auroc", "accuracy")),
     *("attack-transfer-auroc-1", "attack-transfer-accuracy-1", "mixed-auroc", "mixed-overall"),
-    *("costs", "crafted", "failures", "c1c2", "c1c2-costs"),
+    *("control", "costs", "crafted", "failures", "c1c2", "c1c2-costs"),
 }
 FOLDS = {
     "attack-transfer-auroc": "AUROC, detector by detector",
