@@ -49,11 +49,14 @@ def bar(total: int, label: str, *, show: bool | None = None) -> Iterator[Advance
 
 @contextmanager
 def spinner(label: str, *, show: bool | None = None) -> Iterator[None]:
-    """Shows a spinner on standard error while the block runs, for work without steps."""
+    """Shows a spinner and the time that has passed on standard error while the block runs, for work without steps."""
     if not visible(show):
         yield
         return
     from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    with Console(stderr=True).status(label):
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as drawn:
+        drawn.add_task(label, total=None)
         yield

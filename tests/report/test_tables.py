@@ -177,6 +177,14 @@ def test_ks_tables_show_d_n_and_the_papers_p() -> None:
     assert str(row(ALL["ks-h2-sources"], "bim: train and test").entries[0].paper) == "0.333"
 
 
+def test_the_paired_difference_to_max_softmax_has_a_table_of_its_own() -> None:
+    over = ALL["non-transfer-over"]
+    auroc = place(ALL["non-transfer-auroc"], "lid", "bim").value
+    assert auroc is not None
+    assert place(over, "lid", "bim").value == pytest.approx(auroc - 90, abs=0.1)
+    assert place(over, "max-softmax", "bim").value is None
+
+
 def test_each_layer_has_its_fit_and_each_attack_its_controls() -> None:
     fits = ALL["layers-test"]
     assert [found.name for found in fits.rows] == list(MAKER.layers)

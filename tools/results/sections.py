@@ -26,7 +26,7 @@ PARTS = (
 )
 OPEN = {
     *(f"{part}-{metric}" for part in ("non-transfer", "data-transfer") for metric in ("auroc", "accuracy")),
-    *("attack-transfer-auroc-1", "attack-transfer-accuracy-1", "mixed-auroc", "mixed-overall"),
+    *("non-transfer-over", "attack-transfer-auroc-1", "attack-transfer-accuracy-1", "mixed-auroc", "mixed-overall"),
     *("control", "costs", "crafted", "failures", "c1c2", "c1c2-costs"),
 }
 FOLDS = {

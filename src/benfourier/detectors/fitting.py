@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from benfourier import progress
 from benfourier.data.draws import names_by_content
 from benfourier.data.examples import Examples
 from benfourier.data.labelled import Labelled
@@ -55,7 +56,8 @@ def fit(
     memo = memo if method.lasting else None
     measure = method.learn(subject, Lessons(fitted, clean, show_progress, memo))
     rows = measured(subject, measure, fitted, method.name, show_progress, memo)
-    trained = train(method, rows)
+    with progress.spinner(f"{method.name}: final classifier, {len(rows)} rows", show=show_progress):
+        trained = train(method, rows)
     classifier = trained.classifier
     apart = measured(subject, measure, held, method.name, show_progress, memo)
     if isinstance(classifier, Svm):

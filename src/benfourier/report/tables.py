@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from benfourier.report.entries import percent
-from benfourier.report.grids import Line, grid, lines, share
+from benfourier.report.grids import OVER, Line, grid, lines, share
 from benfourier.report.notes import RATE_NOTE, few_notes, paper_notes, with_always
 from benfourier.report.results import ALONE, ELSEWHERE, MIXED, Found, Results, cell_of
 from benfourier.report.results import TRIVIAL as TRIVIAL_METHOD
@@ -18,6 +18,7 @@ OVERALL_NOTES = (
     "MEAD: an image counts as caught only if every successful attack on it is; at that rate of false alarms.",
     "Rejected: share of clean images, rightly or wrongly classified, above the threshold for 5 % false alarms.",
 )
+OVER_NOTE = "Paired: both see the same images in every draw. An interval without 0 tells them apart."
 TITLES = {"auroc": "AUROC", "accuracy": "Accuracy at posterior 0.5", "aupr": "AUPR"}
 
 
@@ -36,6 +37,11 @@ def same_attack(results: Results, source: str) -> Iterator[Table]:
         table = grid(f"non-transfer-{metric}", f"{TITLES[metric]}, %", metric, heads, rows, notes=notes)
         yield with_always(table, rows) if metric == "accuracy" else table
     rows = lines(results, attacks, found)
+    over = grid(
+        "non-transfer-over", f"AUROC less that of {TRIVIAL_METHOD}, points", OVER, heads, rows, notes=[OVER_NOTE]
+    )
+    if _told(over):
+        yield over
     for rate in RATES:
         title = f"Adversarial images caught at {rate[:-1]} % false alarms, %"
         caught = grid(f"tpr-{rate[:-1]}", title, f"tpr@{rate}", heads, rows, notes=[*made_with, RATE_NOTE])
