@@ -157,7 +157,9 @@ def test_what_cannot_be_done_is_said_in_one_line(
 def test_an_interrupted_run_says_how_to_go_on(here: Path) -> None:
     words = [*KNOWN, "-w", here / "w.safetensors", "-d", here / "data.npz", "-o", here / "out.bf", "--chunk", "2"]
     words += ["--cache", here / "cache", "--attack", "r-pgd"]
-    program = "from benfourier.cli.main import main; main()"
+    # a process that a shell has put into the background hands down that SIGINT is ignored
+    heeding = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    program = f"{heeding}; from benfourier.cli.main import main; main()"
     command = [sys.executable, "-c", program, "attack", *map(str, words)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True) as run:  # noqa: S603
