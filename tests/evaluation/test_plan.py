@@ -100,7 +100,11 @@ def test_weights_that_are_not_there_are_told_before_anything_runs(tmp_path: Path
         ("seed = 3", "sed = 3", r"sed is no key of a plan; allowed: .*seed.*; did you mean 'seed'\?"),
         ('"mixed"', '"mixd"', r"protocols\[3\] is 'mixd'; allowed: non-transfer, .*; did you mean 'mixed'\?"),
         ('"mixed"', '"non-transfer"', r"protocols\[3\] is 'non-transfer' again"),
-        ('"mixed"]', '"mixed"]\nstudies = ["kss"]', r"studies\[0\] is 'kss'; allowed: ks, profile, layers, cost, pict"),
+        (
+            '"mixed"]',
+            '"mixed"]\nstudies = ["kss"]',
+            r"studies\[0\] is 'kss'; allowed: ks, profile, layers, cost, pictures",
+        ),
         ('"mixed"]', '"data-transfer"]', r"data.other is missing; data-transfer needs a second source"),
         ("tests.evaluation.tiny:network", "lid-mnis", r"network.model is 'lid-mnis'; .*did you mean 'lid-mnist'\?"),
         ("epochs = 8", "epochs = 0", r"network.train.epochs is 0; it must be a whole number of at least 1"),
