@@ -41,7 +41,7 @@ def machines(plan: Plan, bench: Bench, protocol: str) -> Iterator[tuple[Bencher,
     for trial in trials_of(plan, bench.source, bench.other, protocol):
         entry = plan.detector(trial.detector)
         for fold in folds_for(bench, entry, trial):
-            yield Bencher(bench, entry, entry.method, memo_of(bench, None)), trial, fold
+            yield Bencher(bench, entry, entry.method, memo_of(bench, plan, None)), trial, fold
 
 
 def pixels_of(examples: Examples) -> set[str]:
@@ -98,7 +98,7 @@ def test_a_leaky_split_is_caught(made: tuple[Plan, Bench], monkeypatch: pytest.M
     trial = next(trial for trial in trials_of(plan, bench.source, bench.other, "non-transfer"))
     monkeypatch.setattr(Bencher, "fit_set", lambda self, trial, fold: bench.examples(trial.source, "bim"))
     with pytest.raises(InputError, match=r"source images that are tested were fitted to too.*split the images by"):
-        run_trial(bench, plan, trial, memo_of(bench, None), None)
+        run_trial(bench, plan, trial, memo_of(bench, plan, None), None)
 
 
 def test_a_threshold_from_images_of_the_fit_is_caught(made: tuple[Plan, Bench]) -> None:
@@ -106,7 +106,7 @@ def test_a_threshold_from_images_of_the_fit_is_caught(made: tuple[Plan, Bench]) 
     leaky = replace(bench, calibration=bench.groups[bench.source][0].clean)
     trial = next(trial for trial in trials_of(plan, bench.source, bench.other, "non-transfer"))
     with pytest.raises(InputError, match=r"images that set thresholds or are misclassified were fitted to too"):
-        run_trial(leaky, plan, trial, memo_of(leaky, None), None)
+        run_trial(leaky, plan, trial, memo_of(leaky, plan, None), None)
 
 
 def test_the_same_pixels_under_another_id_are_caught(made: tuple[Plan, Bench]) -> None:
@@ -140,11 +140,11 @@ def test_data_transfer_tests_all_images_of_the_other_source_with_one_machine(mad
     plan, bench = made
     trials = trials_of(plan, bench.source, bench.other, "data-transfer")
     trial = next(trial for trial in trials if trial.detector == "mbf")
-    (found,) = run_trial(bench, plan, trial, memo_of(bench, None), None)
+    (found,) = run_trial(bench, plan, trial, memo_of(bench, plan, None), None)
     assert (found.folds, found.source, found.cells[0].source) == (1, bench.source, bench.other)
     assert found.cells[0].sources == int(bench.examples(bench.other, "bim").success["bim"].sum())
     both = next(trial for trial in trials_of(plan, bench.source, bench.other) if trial.detector == "mbf")
-    again = {outcome.protocol: outcome for outcome in run_trial(bench, plan, both, memo_of(bench, None), None)}
+    again = {outcome.protocol: outcome for outcome in run_trial(bench, plan, both, memo_of(bench, plan, None), None)}
     assert again["data-transfer"].key == found.key
     assert again["data-transfer"].cells[0].metrics == found.cells[0].metrics
     assert again["non-transfer"].folds == 5

@@ -11,6 +11,11 @@ def seed_of(seed: int, name: str) -> int:
     return int.from_bytes(blake2b(f"{seed}\0{name}".encode(), digest_size=4).digest(), "big")
 
 
+def lot(seed: int, name: str) -> int:
+    """Returns the lot of one image: a few that are drawn from many are those with the lowest."""
+    return seed_of(seed, f"lot\0{name}")
+
+
 def generator(seed: int, name: str) -> torch.Generator:
     """Returns the generator of one image."""
     return torch.Generator().manual_seed(seed_of(seed, name))

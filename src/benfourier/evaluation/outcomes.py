@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benfourier.attacks.identity import digest_of_subject
+from benfourier.data.draws import lot
 from benfourier.detectors.defense_gan import DefenseGAN
 from benfourier.detectors.memo import Memo
 from benfourier.detectors.method import Method
@@ -26,15 +27,22 @@ from benfourier.store.records import Cell, Outcome
 Known = dict[tuple[Target, tuple[int, ...]], Cell]
 
 
-def memo_of(bench: Bench, cache: Cache | None) -> Memo:
-    """Returns the memo of a bench: all images that trials ask for, those of failed attacks left out."""
+def memo_of(bench: Bench, plan: Plan, cache: Cache | None) -> Memo:
+    """Returns the memo of a bench: all images that trials ask for, those of failed attacks left out.
+
+    Sources that options are tried on stand side by side, so that few chunks hold them.
+    """
     pool = [bench.calibration, bench.wrong]
-    for groups in bench.groups.values():
+    few = min(entry.sources for entry in plan.detectors)
+    for source, groups in bench.groups.items():
+        first = set(bench.order[source][:few])
         for group in groups:
+            rows = sorted(
+                range(len(group)), key=lambda row: (group.ids[row] not in first, lot(plan.seed, group.ids[row]))
+            )
+            pool += [group.clean[rows], group.noisy[rows]]
             pool += [
-                group.clean,
-                group.noisy,
-                *(group.attacked[attack][group.success[attack]] for attack in group.attacks),
+                images[[row for row in rows if group.success[attack][row]]] for attack, images in group.attacked.items()
             ]
     return Memo(digest_of_subject(bench.subject), [images for images in pool if len(images)], cache)
 

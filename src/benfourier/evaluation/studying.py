@@ -103,7 +103,7 @@ def _costs(
 
 def _fitted(bench: Bench, plan: Plan, cache: Cache | None) -> dict[str, Detector]:
     """All detectors that can be fitted to the first attack."""
-    memo = memo_of(bench, cache)
+    memo = memo_of(bench, plan, cache)
     found = {}
     for entry in plan.detectors:
         method = method_of(bench, entry, cache)

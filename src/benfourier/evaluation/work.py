@@ -31,7 +31,7 @@ class Here:
     def __call__(self, trial: Trial) -> tuple[Outcome, ...]:
         """Returns a trial's outcomes."""
         if not self._memo:
-            self._memo.append(memo_of(self.bench, self.cache))
+            self._memo.append(memo_of(self.bench, self.plan, self.cache))
         return run_trial(self.bench, self.plan, trial, self._memo[0], self.cache)
 
 

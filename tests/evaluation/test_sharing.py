@@ -1,0 +1,46 @@
+"""Folds share what options are tried on, so that little of it is measured."""
+
+from pathlib import Path
+
+import pytest
+
+from benfourier.detectors.held_out import some
+from benfourier.detectors.memo import CHUNK
+from benfourier.evaluation.bench import Bench
+from benfourier.evaluation.outcomes import memo_of
+from benfourier.evaluation.plan import Plan
+from benfourier.evaluation.scoring import Bencher
+from benfourier.evaluation.trials import Trial
+from benfourier.evaluation.walk import FOLDS
+from tests.detectors.test_memo import Counting
+from tests.evaluation.tiny import changed, prepared
+
+FEW = 30
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Bench]:
+    folder: Path = tmp_path_factory.mktemp("sharing")
+    return prepared(folder, changed(("sources = 70", "sources = 300"), ("orders = 2", "orders = 2\nsources = 200")))
+
+
+def test_few_images_are_measured_where_options_are_tried(made: tuple[Plan, Bench]) -> None:
+    plan, bench = made
+    memo, measure, entry = memo_of(bench, plan, None), Counting(), plan.detector("mbf")
+    bencher = Bencher(bench, entry, entry.method, memo)
+    trial = Trial("mbf", ("bim",), bench.source, ())
+    drawn = [some(bencher.fit_set(trial, fold), plan.seed, FEW) for fold in range(FOLDS)]
+    for examples in drawn:
+        assert len(examples) == FEW
+        for images in (examples.clean, examples.noisy, examples.attacked["bim"][examples.success["bim"]]):
+            memo.numbers(bench.subject, measure, images)
+    assert sum(measure.asked) == 3 * CHUNK
+    assert len({name for examples in drawn for name in examples.ids}) < 2 * FEW
+
+
+def test_another_seed_draws_others(made: tuple[Plan, Bench]) -> None:
+    bench = made[1]
+    whole = bench.together(bench.source, ["bim"])
+    one, same, other = (set(some(whole, seed, FEW).ids) for seed in (0, 0, 1))
+    assert one == same
+    assert len(one & other) < FEW
