@@ -4,18 +4,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from benfourier.attacks.identity import digest_of_subject
 from benfourier.detectors.c1c2 import C1C2
 from benfourier.detectors.catalogue import METHODS
 from benfourier.detectors.detector import numbers_of
 from benfourier.detectors.fitting import fit
+from benfourier.detectors.kd_bu import KDBU
+from benfourier.detectors.mahalanobis import Mahalanobis
 from benfourier.detectors.mbf import MBF
-from benfourier.detectors.memo import Memo
-from benfourier.detectors.method import Lessons
+from benfourier.detectors.memo import CHUNK, WIDE, Memo
+from benfourier.detectors.method import Lessons, Staged
 from benfourier.store.cache import open_cache
 from benfourier.subjects.subject import Subject
 from tests.detectors.toys import toys
@@ -31,6 +34,31 @@ class Counting:
     def work(self, subject: Subject, images: Tensor, ids: Sequence[str]) -> Tensor:
         self.asked.append(len(images))
         return self.factor * images.flatten(1).mean(1, keepdim=True)
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """Brightness, many times."""
+
+    times: int
+
+    def work(self, subject: Subject, images: Tensor, ids: Sequence[str]) -> Tensor:
+        return images.flatten(1).mean(1, keepdim=True).repeat(1, self.times)
+
+
+def dropping() -> Subject:
+    """A network with dropout, as it was made."""
+    torch.manual_seed(0)
+    layers = [
+        nn.Flatten(),
+        nn.Linear(64, 32),
+        nn.ReLU(),
+        nn.Dropout(0.3),
+        nn.Linear(32, 16),
+        nn.ReLU(),
+        nn.Linear(16, 10),
+    ]
+    return Subject(nn.Sequential(*layers), size=8, channels=1)
 
 
 def test_an_image_is_measured_once_however_often_it_is_asked_for() -> None:
@@ -71,7 +99,7 @@ def test_images_that_are_not_in_the_pool_are_refused() -> None:
         Memo("network", [made.fitted.clean]).numbers(made.subject, Counting(), made.tested.clean)
 
 
-@pytest.mark.parametrize("name", ["mbf", "max-softmax", "lid"])
+@pytest.mark.parametrize("name", ["mbf", "max-softmax", "lid", "kd-bu", "mahalanobis"])
 def test_a_fit_with_a_memo_gives_the_same_detector(name: str) -> None:
     made = toys()
     examples = made.fitted.for_attack("bim")
@@ -99,6 +127,32 @@ def test_criteria_are_kept_apart_so_that_one_can_change_alone(tmp_path: Path) ->
     assert len(set(tmp_path.rglob("*.safetensors")) - files) == 1
     assert torch.equal(changed[:, 1:], found[:, 1:])
     assert not torch.equal(changed[:, 0], found[:, 0])
+
+
+@pytest.mark.parametrize("method", [KDBU(), KDBU(bu=False), Mahalanobis()])
+def test_stages_give_the_numbers_of_the_whole_and_are_shared_by_fits(method: KDBU | Mahalanobis) -> None:
+    made, network = toys(), dropping()
+    memo = Memo(digest_of_subject(network), [made.fitted.clean, made.fitted.noisy])
+    for examples in (made.fitted.take(np.arange(60)), made.fitted.take(np.arange(40, 120))):
+        measure = method.learn(network, Lessons(examples))
+        assert isinstance(measure, Staged)
+        (whole,) = numbers_of(network, [measure], made.fitted.noisy, made.fitted.ids, show_progress=False)
+        found = memo.of(network, measure, made.fitted.noisy, made.fitted.ids)
+        assert torch.allclose(found, whole, rtol=1e-4, atol=1e-6)
+        strangers = memo.of(network, measure, made.fitted.noisy, [f"apart-{row}" for row in range(120)])
+        assert not torch.allclose(strangers, whole, rtol=1e-4)  # none is compared with its own source
+        assert len(memo._known) == -(-len(made.fitted) // CHUNK) * len(measure.stages())
+
+
+def test_wide_numbers_stay_in_memory(tmp_path: Path) -> None:
+    made = toys()
+    images = made.fitted.clean[:10]
+    memo = Memo("network", [images], open_cache(tmp_path))
+    first = memo.numbers(made.subject, Repeated(WIDE + 1), images)
+    assert torch.equal(memo.numbers(made.subject, Repeated(WIDE + 1), images), first)
+    assert not list(tmp_path.rglob("*.safetensors"))
+    memo.numbers(made.subject, Repeated(WIDE), images)
+    assert len(list(tmp_path.rglob("*.safetensors"))) == 1
 
 
 def test_methods_say_whether_their_numbers_last() -> None:

@@ -13,7 +13,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from benfourier.detectors.one_layer import OneEar, flat
+from benfourier.detectors.one_layer import Answers, OneEar, flat
 from benfourier.detectors.references import Register
 
 BLOCK = 2**22  # distances at once
@@ -125,9 +125,15 @@ class Density:
 
     def ear(self, ids: Sequence[str]) -> OneEar:
         """Returns an ear for one batch, which gives −log p of the predicted class, (images, 1)."""
-        own = self._register.own(ids)
+        return OneEar(flat, lambda rows, logits: self._of(rows, logits.argmax(1).cpu(), ids))
 
-        def turn(rows: Tensor, logits: Tensor) -> Tensor:
-            return -self._densities.log_density(rows, logits.argmax(1).cpu(), own).unsqueeze(1)
+    def stages(self) -> tuple[Answers]:
+        """Returns the layer's responses."""
+        return (Answers(self.layer),)
 
-        return OneEar(flat, turn)
+    def finished(self, found: Tensor, ids: Sequence[str]) -> Tensor:
+        """Returns −log p of the predicted class, (images, 1)."""
+        return self._of(found[:, :-1], found[:, -1].long(), ids)
+
+    def _of(self, rows: Tensor, classes: Tensor, ids: Sequence[str]) -> Tensor:
+        return -self._densities.log_density(rows, classes, self._register.own(ids)).unsqueeze(1)

@@ -56,6 +56,10 @@ class Doubt:
         """Returns U of each image, (N,), float64 on the CPU."""
         return torch.cat([p.var(1, correction=0).mean(1) for p in self.posteriors(subject, images)])
 
+    def work(self, subject: Subject, images: Tensor, ids: Sequence[str]) -> Tensor:
+        """Returns the same, (N, 1): the masks belong to an image's pixels, not to its id."""
+        return self.of(subject, images).unsqueeze(1)
+
     def posteriors(self, subject: Subject, images: Tensor) -> Iterator[Tensor]:
         """Yields the posteriors (images, passes, classes) of a few images at a time, as memory allows."""
         plan = subject.plan(tuple(images.shape[1:]))

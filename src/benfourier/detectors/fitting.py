@@ -15,7 +15,7 @@ from benfourier.data.splits import split
 from benfourier.detectors.calibration import sigmoid_of
 from benfourier.detectors.classifiers import train
 from benfourier.detectors.detector import Detector, numbers_of
-from benfourier.detectors.method import Lessons, Measure, Method
+from benfourier.detectors.method import Lessons, Measure, Method, Staged
 from benfourier.detectors.rows import Rows, parts_of, stacked
 from benfourier.detectors.svm import Svm
 from benfourier.errors import FitError, InputError
@@ -48,13 +48,13 @@ def fit(
         examples: clean images with their noisy and adversarial twins.
         clean: labelled clean images beyond the examples, for methods that use them.
         show_progress: True or False to force progress bars; None draws them on a terminal.
-        memo: numbers that are known already; only methods whose numbers last use it.
+        memo: numbers that are known already; only methods whose numbers, or the stages of them, last use it.
     """
     start = time.perf_counter()
     _check(method, subject, examples, clean)
     fitted, held = _split(examples, method.seed)
-    memo = memo if method.lasting else None
-    measure = method.learn(subject, Lessons(fitted, clean, show_progress, memo))
+    measure = method.learn(subject, Lessons(fitted, clean, show_progress, memo if method.lasting else None))
+    memo = memo if method.lasting or isinstance(measure, Staged) else None
     rows = measured(subject, measure, fitted, method.name, show_progress, memo)
     with progress.spinner(f"{method.name}: final classifier, {len(rows)} rows", show=show_progress):
         trained = train(method, rows)
@@ -83,7 +83,7 @@ def measured(
     found = []
     for part in parts_of(examples):
         if memo is not None:
-            numbers = memo.numbers(subject, measure, part.images)
+            numbers = memo.of(subject, measure, part.images, part.ids)
         else:
             told = f"{label}: {part.kind}"
             (numbers,) = numbers_of(subject, [measure], part.images, part.ids, label=told, show_progress=show_progress)

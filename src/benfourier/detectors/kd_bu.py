@@ -18,7 +18,7 @@ from benfourier.detectors.detector import numbers_of
 from benfourier.detectors.dropout import Doubt, dropouts, parts_late
 from benfourier.detectors.listening import INPUT, listen, named
 from benfourier.detectors.method import Lessons, Method, check_positive
-from benfourier.detectors.one_layer import OneLayer, flat
+from benfourier.detectors.one_layer import Answers, OneLayer, flat
 from benfourier.detectors.references import labelled
 from benfourier.errors import OptionError, SubjectError, check_whole
 from benfourier.subjects.plan import Layer, Plan
@@ -140,8 +140,19 @@ class DensityAndDoubt:
     def _density(self) -> Density:
         return Density(self.layer, self.points, self.labels, self.ids, self.bandwidth, bu="apart")
 
+    @cached_property
+    def _doubt(self) -> Doubt:
+        return Doubt(self.passes, self.seed, self.late)
+
     def work(self, subject: Subject, images: Tensor, ids: Sequence[str]) -> Tensor:
         """Returns −log p and U, (images, 2)."""
         _, (density,) = listen(subject, images, [self._density], ids)
-        doubt = Doubt(self.passes, self.seed, self.late).of(subject, images)
-        return torch.cat([density, doubt.unsqueeze(1)], dim=1)
+        return torch.cat([density, self._doubt.work(subject, images, ids)], 1)
+
+    def stages(self) -> tuple[Answers, Doubt]:
+        """Returns the layer's responses, and U."""
+        return (*self._density.stages(), self._doubt)
+
+    def finished(self, found: Tensor, ids: Sequence[str]) -> Tensor:
+        """Returns −log p and U, (images, 2)."""
+        return torch.cat([self._density.finished(found[:, :-1], ids), found[:, -1:]], 1)

@@ -4,8 +4,10 @@ The last bits of a number depend on the batch it was computed in. So an image al
 other images of its chunk, whoever asks first, and a run that was interrupted ends with the same bits.
 """
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
+from random import Random
 from typing import Any
 
 import torch
@@ -13,17 +15,19 @@ from torch import Tensor
 
 from benfourier.data.draws import names_by_content
 from benfourier.detectors.detector import numbers_of
-from benfourier.detectors.method import Divisible, Measure
-from benfourier.store.cache import Cache, fetch
+from benfourier.detectors.listening import finite
+from benfourier.detectors.method import Divisible, Measure, Staged
+from benfourier.store.cache import Cache
 from benfourier.store.digest import Part, digest_of
 from benfourier.subjects.subject import Subject
 
 CHUNK = 64
-VERSION = 1  # of what is computed here; raise it with every change of numbers
+WIDE = 1024  # numbers per image beyond which they are kept in memory only
+VERSION = 2  # of what is computed here; raise it with every change of numbers
 
 
 class Memo:
-    """The numbers of some images, by measure; only for methods that are `lasting`.
+    """The numbers of some images, by measure; only for methods that are `lasting`, and measures that are `Staged`.
 
     Args:
         network: digest of all that decides the subject's numbers.
@@ -39,6 +43,13 @@ class Memo:
         for images in pool:
             self._add(images)
 
+    def of(self, subject: Subject, measure: Measure, images: Tensor, ids: Sequence[str]) -> Tensor:
+        """Returns the measure's numbers (N, D), made of those of its stages if it has some."""
+        if not isinstance(measure, Staged):
+            return self.numbers(subject, measure, images)
+        found = torch.cat([self.numbers(subject, stage, images) for stage in measure.stages()], 1)
+        return finite(measure.finished(found, ids), ids)
+
     def numbers(self, subject: Subject, measure: Measure, images: Tensor) -> Tensor:
         """Returns the measure's numbers (N, D); images that are not in the pool are refused by KeyError."""
         places = [self._places[name] for name in names_by_content(images)]
@@ -49,19 +60,20 @@ class Memo:
 
     def _part(self, subject: Subject, measure: Measure, places: list[tuple[int, int]]) -> Tensor:
         content = _content(measure)
-        chunks = {chunk: self._chunk(subject, measure, content, chunk) for chunk in {chunk for chunk, _ in places}}
+        order = sorted({chunk for chunk, _ in places})
+        Random(os.getpid()).shuffle(order)  # noqa: S311  processes that share a cache begin at different ends
+        chunks = {chunk: self._chunk(subject, measure, content, chunk).double() for chunk in order}
         return torch.stack([chunks[chunk][row] for chunk, row in places])
 
     def _chunk(self, subject: Subject, measure: Measure, content: str, chunk: int) -> Tensor:
         if (content, chunk) not in self._known:
             names, images = self._chunks[chunk]
-
-            def make() -> dict[str, Any]:
-                (found,) = numbers_of(subject, [measure], images, names, show_progress=False)
-                return {"numbers": found.numpy()}
-
             key = digest_of((f"numbers {VERSION}", self._network, content, *names))
-            self._known[content, chunk] = torch.from_numpy(fetch(self._cache, key, make)[0]["numbers"])
+            stored = None if self._cache is None else self._cache.get(key)
+            found = _made(subject, measure, images, names) if stored is None else torch.from_numpy(stored["numbers"])
+            if self._cache is not None and stored is None and found.shape[1] <= WIDE:
+                self._cache.put(key, {"numbers": found.numpy()})
+            self._known[content, chunk] = found
         return self._known[content, chunk]
 
     def _add(self, images: Tensor) -> None:
@@ -74,9 +86,16 @@ class Memo:
             self._chunks.append(([names[row] for row in rows], images[rows]))
 
 
+def _made(subject: Subject, measure: Measure, images: Tensor, names: list[str]) -> Tensor:
+    """The numbers of one chunk, in float32 if that loses nothing."""
+    (found,) = numbers_of(subject, [measure], images, names, show_progress=False)
+    narrow = found.float()
+    return narrow if torch.equal(narrow.double(), found) else found
+
+
 def _content(measure: Measure) -> str:
     """A digest of a measure's kind and fields."""
-    parts: list[Part] = [type(measure).__qualname__]
+    parts: list[Part] = [f"{type(measure).__module__}.{type(measure).__qualname__}"]
     for part in fields(measure):  # type: ignore[arg-type]
         if part.init:
             value: Any = getattr(measure, part.name)

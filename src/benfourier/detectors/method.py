@@ -68,6 +68,17 @@ class Divisible(Protocol):
         """Returns these measures, each without what only the others depend on."""
 
 
+@runtime_checkable
+class Staged(Protocol):
+    """A measure whose numbers are made of others that depend on an image's pixels only; a memo keeps those."""
+
+    def stages(self) -> "tuple[Measure, ...]":
+        """Returns the measures whose numbers do not depend on the fit."""
+
+    def finished(self, found: Tensor, ids: Sequence[str]) -> Tensor:
+        """Returns the numbers (images, numbers), made of those of the stages, which stand side by side."""
+
+
 @dataclass(frozen=True, eq=False)
 class Lessons:
     """What a method learns from.

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from benfourier.detectors.gaussians import Gaussians
 from benfourier.detectors.listening import listen
-from benfourier.detectors.one_layer import OneLayer, averages
+from benfourier.detectors.one_layer import Averages, ManyEar, OneLayer, averages
 from benfourier.detectors.references import Register
 from benfourier.subjects.features import MEMORY
 from benfourier.subjects.hearing import undisturbed
@@ -95,20 +95,24 @@ class Distances(LayerGaussians):
         """Returns an ear for one batch."""
         return _Ear(self, ids)
 
+    def stages(self) -> tuple[Averages]:
+        """Returns the averages of all layers."""
+        return (Averages(self.layers),)
 
-class _Ear:
-    def __init__(self, measure: LayerGaussians, ids: Sequence[str]) -> None:
+    def finished(self, found: Tensor, ids: Sequence[str]) -> Tensor:
+        """Returns (images, layers)."""
+        parts = zip(self.layers, torch.split(found, list(self.widths), 1), strict=True)
+        return torch.stack([self.number(name, rows, ids) for name, rows in parts], 1)
+
+
+class _Ear(ManyEar):
+    def __init__(self, measure: Distances, ids: Sequence[str]) -> None:
+        super().__init__(measure.layers)
         self._measure, self._ids = measure, ids
-        self._heard: dict[str, Tensor] = {}
-
-    def hear(self, name: str, response: Tensor) -> None:
-        """Takes the averages while the response is in cache."""
-        self._heard[name] = averages(response)
 
     def numbers(self, logits: Tensor) -> Tensor:
         """Returns (images, layers)."""
-        names = self._measure.layers
-        return torch.stack([self._measure.number(name, self._heard[name], self._ids) for name in names], 1)
+        return self._measure.finished(super().numbers(logits), self._ids)
 
 
 @dataclass(frozen=True, eq=False)

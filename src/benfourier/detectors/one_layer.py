@@ -39,6 +39,49 @@ class OneLayer:
         return OneEar(self.take, lambda taken, _: taken)
 
 
+@dataclass(frozen=True)
+class Answers:
+    """What one layer answers, and the class that the network sees, in the last column."""
+
+    layer: str
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """The one layer."""
+        return (self.layer,)
+
+    def ear(self, ids: Sequence[str]) -> "OneEar":
+        """Returns an ear for one batch."""
+        return OneEar(flat, lambda taken, logits: torch.cat([taken, logits.argmax(1, keepdim=True).to(taken)], 1))
+
+
+@dataclass(frozen=True)
+class Averages:
+    """The averages of several layers, in firing order, side by side."""
+
+    layers: tuple[str, ...]
+
+    def ear(self, ids: Sequence[str]) -> "ManyEar":
+        """Returns an ear for one batch."""
+        return ManyEar(self.layers)
+
+
+class ManyEar:
+    """Takes the averages of layers while their responses are in cache."""
+
+    def __init__(self, layers: tuple[str, ...]) -> None:
+        self.layers = layers
+        self.heard: dict[str, Tensor] = {}
+
+    def hear(self, name: str, response: Tensor) -> None:
+        """Takes them."""
+        self.heard[name] = averages(response)
+
+    def numbers(self, logits: Tensor) -> Tensor:
+        """Returns (images, all channels)."""
+        return torch.cat([self.heard[name] for name in self.layers], 1)
+
+
 class OneEar:
     """Takes something of one response, and turns it and the logits into numbers once the pass is over."""
 

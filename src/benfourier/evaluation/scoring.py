@@ -15,7 +15,7 @@ from benfourier.detectors.detector import Detector, numbers_of
 from benfourier.detectors.fitting import fit
 from benfourier.detectors.max_softmax import Doubt
 from benfourier.detectors.memo import Memo
-from benfourier.detectors.method import Method
+from benfourier.detectors.method import Method, Staged
 from benfourier.detectors.threshold import threshold_at
 from benfourier.evaluation.bench import Bench, one_each
 from benfourier.evaluation.figures import RATES, Judge, Judged, allowed_rates
@@ -143,10 +143,10 @@ class Bencher:
     def _scores(self, detector: Detector, images: Tensor, ids: Sequence[str] | None = None) -> Floats:
         if not len(images):
             return np.empty(0)
-        if self.method.lasting:
-            numbers = self.memo.numbers(detector.subject, detector.measure, images)
+        names = [f"apart-{row}" for row in range(len(images))] if ids is None else ids
+        if self.method.lasting or isinstance(detector.measure, Staged):
+            numbers = self.memo.of(detector.subject, detector.measure, images, names)
         else:
-            names = [f"apart-{row}" for row in range(len(images))] if ids is None else ids
             (numbers,) = numbers_of(detector.subject, [detector.measure], images, names, show_progress=False)
         return detector.classifier.score(numbers).numpy()
 
@@ -178,7 +178,8 @@ def judged_of(bench: Bench, target: Target, books: Mapping[int, Book], *, trivia
                 columns[which].append([scores[target.source, place, kind][name] for kind in kinds])
     made = {which: np.array(rows, np.float64).reshape(-1, 3).T for which, rows in columns.items()}
     where: NDArray[np.intp] = np.array(folds, np.intp)
-    return Judged(target.source, target.attack, tuple(ids), where, made[False], None if trivial else made[True])
+    tried = frozenset(bench.groups[target.source][place].ids)
+    return Judged(target.source, target.attack, tuple(ids), where, made[False], None if trivial else made[True], tried)
 
 
 def is_trivial(entry: DetectorPlan) -> bool:
