@@ -12,12 +12,22 @@ from benfourier.theory.rates import clopper_pearson
 NONE = (np.empty(0), np.empty(0, np.intp))
 
 
-def judged(adversarial: list[float], folds: list[int] | None = None, attack: str = "bim", first: int = 0) -> Judged:
-    """Clean images score 0, noisy ones 0.1."""
+def judged(
+    adversarial: list[float], folds: list[int] | None = None, attack: str = "bim", first: int = 0, tried: int = 100
+) -> Judged:
+    """Clean images score 0, noisy ones 0.1; the attack was tried on the first images."""
     count = len(adversarial)
     scores = np.stack([np.zeros(count), np.full(count, 0.1), np.array(adversarial)])
     ids = tuple(f"image-{first + row}" for row in range(count))
-    return Judged("near", attack, ids, np.array(folds or [0] * count), scores, scores - 1)
+    return Judged(
+        "near",
+        attack,
+        ids,
+        np.array(folds or [0] * count),
+        scores,
+        scores - 1,
+        frozenset(f"image-{row}" for row in range(tried)),
+    )
 
 
 def judge(threshold: float, centre: float = 0.5) -> Judge:
@@ -79,6 +89,16 @@ def test_mead_counts_an_image_only_if_all_its_attacks_are_caught() -> None:
     assert found["fpr-clean@5%"].value == 0
     assert found["worst-auroc"].value == pytest.approx((20 + 20 * 0.25) / 40)
     assert "fpr-misclassified@5%" not in found
+
+
+def test_mead_leaves_out_images_that_an_attack_was_not_tried_on() -> None:
+    one, other = judged([0.0] * 10 + [1.0] * 50), judged([1.0] * 10 + [0.0] * 5 + [1.0] * 25, attack="dear", tried=40)
+    found = overall_of([one, other], NONE, {0: judge(0.5)}, 0)
+    assert found["mead@5%"].value == pytest.approx(25 / 40)
+    rare = judged([1.0] * 30, attack="dearer", first=20, tried=45)
+    assert overall_of([one, rare], NONE, {0: judge(0.5)}, 0)["mead@5%"].value == pytest.approx(35 / 45)
+    few = judged([1.0] * 40, attack="dearest", tried=20)
+    assert "mead@5%" not in overall_of([one, few], NONE, {0: judge(0.5)}, 0)
 
 
 def test_the_worst_attack_may_be_another_in_every_draw() -> None:

@@ -73,10 +73,12 @@ class Bench:
         """Returns one example set with several attacks; where an attack was not tried it counts as failed."""
         wanted = list(attacks)
         base = max((self.examples(source, attack) for attack in wanted), key=len)
-        attacked, success = {}, {}
+        attacked, success, made = {}, {}, {}
         for attack in wanted:
-            attacked[attack], success[attack] = _aligned(base, self.examples(source, attack), attack)
-        return replace(base, attacked=attacked, success=success)
+            examples = self.examples(source, attack)
+            attacked[attack], success[attack] = _aligned(base, examples, attack)
+            made[attack] = examples.options.get("attacks", {}).get(attack)
+        return replace(base, attacked=attacked, success=success, options={**base.options, "attacks": made})
 
     @cached_property
     def digests(self) -> dict[str, str]:

@@ -11,6 +11,7 @@ from torch import Tensor
 from benfourier import progress
 from benfourier.data.draws import names_by_content
 from benfourier.detectors.detector import Detector, numbers_of
+from benfourier.detectors.listening import listen
 from benfourier.detectors.method import NEEDS, check_positive
 from benfourier.errors import InputError, check_whole
 from benfourier.evaluation.parts import digest_of_network
@@ -18,6 +19,7 @@ from benfourier.store.digest import digest_of
 from benfourier.store.records import Cost
 from benfourier.subjects.subject import Subject
 
+VERSION = 2  # of what is measured; raise it with every change
 FIRST = 2  # images of the first run; it is doubled while there is time
 
 
@@ -71,7 +73,7 @@ def cost_study(
     limits = _Limits(batch, rounds, seconds)
     options = repr((limits, tuple(images.shape)))
     keyed = {
-        digest_of((network, "cost", options, label, repr(detector.method))): label
+        digest_of((network, f"cost {VERSION}", options, label, repr(detector.method))): label
         for label, detector in detectors.items()
     }
     wanted = {key: label for key, label in keyed.items() if key not in known}
@@ -140,6 +142,7 @@ def _take_turns(tasks: Mapping[str, _Task], rounds: int, after: Callable[[], Non
 
 
 def _forward(subject: Subject, images: Tensor, batch: int) -> None:
+    """The network alone, run as it is when detectors listen to it."""
     with torch.no_grad():
         for part in torch.split(images, batch):
-            subject.logits(part)
+            listen(subject, part, [], [])

@@ -43,6 +43,7 @@ class Judged:
         folds: which machine scored each, (N,).
         scores: (3, N): of the clean, noisy and attacked images.
         trivial: the same of the trivial detector; None if this is it.
+        tried: source images that the attack was tried on.
     """
 
     source: str
@@ -51,6 +52,7 @@ class Judged:
     folds: NDArray[np.intp]
     scores: Floats
     trivial: Floats | None
+    tried: frozenset[str]
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -111,7 +113,8 @@ def overall_of(
         return found
     found["worst-auroc"] = worst(counted, seed)
     for rate in next(iter(judges.values())).thresholds:
-        found[f"mead@{rate}"] = mead(counted, judges, rate)
+        if (caught := mead(counted, judges, rate)) is not None:
+            found[f"mead@{rate}"] = caught
         if rate == USUAL:
             found[f"fpr-clean@{rate}"] = _clean(counted, judges, rate)
             if len(wrong[0]):
@@ -132,14 +135,22 @@ def share(hits: Bools) -> Estimate:
     return Estimate(count / number, *clopper_pearson(count, number))
 
 
-def mead(cells: Sequence[Judged], judges: Mapping[int, Judge], rate: str) -> Estimate:
-    """Returns the share of source images of which every successful attack is caught."""
+def mead(cells: Sequence[Judged], judges: Mapping[int, Judge], rate: str) -> Estimate | None:
+    """Returns the share of source images of which every successful attack is caught; None if there are too few.
+
+    Only images that all attacks were tried on count: none passes for safe because a dear attack left it out.
+    """
+    tried = {
+        source: frozenset.intersection(*(cell.tried for cell in cells if cell.source == source))
+        for source in {cell.source for cell in cells}
+    }
     safe: dict[tuple[str, str], bool] = {}
     for cell in cells:
         caught = alarms(cell.scores[2], cell.folds, judges, rate)
         for name, hit in zip(cell.ids, caught, strict=True):
-            safe[cell.source, name] = safe.get((cell.source, name), True) and bool(hit)
-    return share(np.array(list(safe.values())))
+            if name in tried[cell.source]:
+                safe[cell.source, name] = safe.get((cell.source, name), True) and bool(hit)
+    return share(np.array(list(safe.values()))) if len(safe) >= FEW else None
 
 
 def worst(cells: Sequence[Judged], seed: int, draws: int = DRAWS) -> Estimate:
