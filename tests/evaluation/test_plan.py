@@ -152,6 +152,8 @@ def test_weights_that_are_not_there_are_told_before_anything_runs(tmp_path: Path
         ('label = "strong"', 'label = "noisy"', r"attacks\[2\].label is 'noisy', which names images"),
         ('role = "strength"', 'role = "strong"', r"attacks\[2\].role is 'strong'; allowed: boundary, strength"),
         ('role = "strength"', "", r"protocols hold strength-transfer, but no attack has role = 'strength'"),
+        ('role = "strength"', 'role = "strength"\nown_noise = true', r"attacks\[2\].own_noise is true; a strength"),
+        ('name = "bim"\n', 'name = "bim"\nown_noise = true\n', r"attacks\[2\].sources is 70; .*allowed: 50"),
         ('role = "strength"', 'role = "strength"\nsources = 60', r"attacks\[2\].sources is 60; .*allowed: 50, 70"),
         ('name = "mbf"', 'name = "mbv"', r"detectors\[0\].name is 'mbv'; allowed: mbf, .*did you mean 'mbf'\?"),
         ("orders = 2", "orders = 0", r"detectors\[0\].orders is 0; it must be a whole number of at least 1"),

@@ -38,6 +38,20 @@ def test_few_images_are_measured_where_options_are_tried(made: tuple[Plan, Bench
     assert len({name for examples in drawn for name in examples.ids}) < 2 * FEW
 
 
+def test_an_attack_may_have_noise_of_its_own(tmp_path: Path) -> None:
+    own = ('name = "deepfool"\nsources = 50', 'name = "deepfool"\nown_noise = true')
+    bench = prepared(tmp_path, changed(own))[1]
+    assert [group.attacks for group in bench.groups[bench.source]] == [("deepfool",), ("bim", "strong")]
+    levels = [group.noise_level for group in bench.groups[bench.source]]
+    shared = prepared(tmp_path, changed((own[0], 'name = "deepfool"')))[1]
+    (both,) = shared.groups[shared.source]
+    assert min(levels) < both.noise_level < max(levels)
+    aside = bench.examples(bench.source, "deepfool")
+    moved = (aside.noisy - aside.clean).flatten(1).norm(dim=1).mean()
+    far = (aside.attacked["deepfool"] - aside.clean)[aside.success["deepfool"]].flatten(1).norm(dim=1).mean()
+    assert float(moved) == pytest.approx(float(far), rel=0.25)
+
+
 def test_another_seed_draws_others(made: tuple[Plan, Bench]) -> None:
     bench = made[1]
     whole = bench.together(bench.source, ["bim"])

@@ -24,6 +24,8 @@ def craft(
 ) -> tuple[Examples, ...]:
     """Returns an example set for every number of source images that attacks of the plan have, the largest first.
 
+    Attacks with noise of their own have a set of their own.
+
     Args:
         plan: says which attacks.
         subject: the network.
@@ -34,8 +36,9 @@ def craft(
         show_progress: True or False to force the bars; None draws them on a terminal.
     """
     found = []
-    for count in sorted({attack.sources for attack in plan.attacks}, reverse=True):
-        near, far = ([a for a in plan.attacks if a.sources == count and a.role == role] for role in ROLES)
+    for circle in sorted({attack.circle for attack in plan.attacks}, reverse=True):
+        count = circle[0]
+        near, far = ([a for a in plan.attacks if a.circle == circle and a.role == role] for role in ROLES)
         made: dict[str, Made] = {}
         examples = make_examples(
             subject,

@@ -56,6 +56,7 @@ class AttackPlan:
         sources: images that it is tried on, at most.
         options: all of them.
         reduced: a setting below the paper's, in words.
+        own_noise: its noisy twins are as far from the images as its own adversarial ones, not as those of all attacks.
     """
 
     name: str
@@ -64,6 +65,12 @@ class AttackPlan:
     sources: int
     options: dict[str, Any]
     reduced: str = ""
+    own_noise: bool = False
+
+    @property
+    def circle(self) -> tuple[int, str]:
+        """What it shares with the attacks that have the same images and noisy twins."""
+        return self.sources, self.label if self.own_noise else ""
 
 
 @dataclass(frozen=True)

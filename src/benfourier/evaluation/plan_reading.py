@@ -133,12 +133,14 @@ def _plan(table: Table, path: Path) -> Plan:
 
 def _check_roles(table: Table, plan: Plan) -> None:
     """Raises PlanError if the attacks are not enough for the protocols."""
-    sizes = {attack.sources for attack in plan.attacks if attack.role == "boundary"}
-    if not sizes:
+    near = {attack.circle for attack in plan.attacks if attack.role == "boundary"}
+    if not near:
         table.refuse("attacks", "are all of role 'strength'; one at least must be 'boundary', it sets the noise level")
     for place, attack in enumerate(plan.attacks):
-        if attack.role == "strength" and attack.sources not in sizes:
-            allowed = ", ".join(map(str, sorted(sizes)))
+        if attack.role == "strength" and attack.own_noise:
+            table.refuse(f"attacks[{place}].own_noise", "is true; a strength attack has the noise of boundary ones")
+        if attack.role == "strength" and attack.circle not in near:
+            allowed = ", ".join(str(sources) for sources, own in sorted(near) if not own) or "none, they have own noise"
             told = f"is {attack.sources}; a strength attack shares the images of boundary ones; allowed: {allowed}"
             table.refuse(f"attacks[{place}].sources", told)
     if "strength-transfer" in plan.protocols and not plan.labels("strength"):
