@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from benfourier.report.paper import guess
+from benfourier.report.paper import family
 from benfourier.report.results import ALONE
 from benfourier.store.ledger import Ledger, read
 from benfourier.store.records import Cell, Failure, Outcome, Picture, Record, Scores
@@ -72,7 +72,7 @@ def without_scores(records: Iterable[Record]) -> Iterator[Record]:
 def may_be_shown(picture: Picture) -> bool:
     """True for images that may be published: MNIST, CIFAR-10, or photographs that nips17 alone holds, with credit."""
     credited = picture.source.startswith("nips17") and " + " not in picture.source and bool(picture.credit)
-    return credited or guess(picture.source, "") in MAY_BE_SHOWN
+    return credited or family(picture.source) in MAY_BE_SHOWN
 
 
 def _hidden(record: Record) -> bool:

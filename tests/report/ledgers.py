@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any, cast
@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 from PIL import Image
 
+from benfourier.report.counterparts import SETTINGS
 from benfourier.store.ledger import Ledger
 from benfourier.store.records import (
     Cell,
@@ -191,6 +192,7 @@ class Maker:
     def ks(self) -> Iterator[KsResult]:
         kinds = ("clean", "noisy", *ATTACKS)
         more = {"p-exact": 0.08, "p-bootstrap": 0.03, "p-adjusted": 0.4, "rejected": 0.125}
+        more |= {"bootstrap-below-0.05": 0.95, "any-shape-below-0.05": 0.05}
         for split in ("train", "test"):
             for kind in kinds:
                 yield KsResult(f"h1 {split} {kind}", "h1", self.source, split, self.name(kind), 60, 0.3, 0.075, more)
@@ -224,6 +226,31 @@ class Maker:
         for made in (self.crafted(), self.outcomes(), self.profiles(), self.fits(), self.ks(), self.costs()):
             yield from cast("Iterator[Record]", made)
         yield Failure("broken", f"lid on {self.name('bim')}", self.name("the disk is full"))
+
+
+def searched(*efforts: tuple[int, int]) -> Iterator[Record]:
+    """MNIST with a Defense-GAN of each effort."""
+    for record in Maker(source="mnist-5k", rows=40).records():
+        if isinstance(record, Outcome) and record.method == "defense-gan":
+            for steps, runs in efforts:
+                label, options = f"defense-gan ({steps}, {runs})", {"search_steps": steps, "restarts": runs}
+                yield replace(record, key=f"{record.key} {label}", detector=label, options=options)
+        else:
+            yield record
+
+
+def several(source: str = "cifar10") -> Iterator[Record]:
+    """Each trial of mbf with our settings, then boosted trees, then the paper's settings."""
+    given: dict[str, dict[str, Any]] = {"mbf": {"classifier": None}, "mbf, boosted trees": {"classifier": "boosted"}}
+    given |= {"paper, γ = scale": {**SETTINGS, "gamma": "scale"}, "mbf, paper": {**SETTINGS, "seed": 0}}
+    for record in Maker(source=source, rows=40).records():
+        if isinstance(record, Outcome) and record.method == "mbf":
+            for label, options in given.items():
+                yield replace(record, key=f"{record.key} {label}", detector=label, options=options)
+        elif isinstance(record, Cost) and record.method == "mbf":
+            yield from (replace(record, key=f"{record.key} {label}", detector=label) for label in given)
+        else:
+            yield record
 
 
 def write(folder: Path, records: Iterator[Record] | Sequence[Record]) -> Path:

@@ -73,7 +73,7 @@ def test_mnist_stands_beside_the_defense_gan_table() -> None:
     table = tables(tuple(Maker(source="mnist-5k").records()))["non-transfer-auroc"]
     assert str(place(table, "defense-gan", "bim").paper) == "74.4"
     assert "The paper has none for kd-bu, mahalanobis, lid, c1c2." in table.notes
-    assert any("200 iterations" in note for note in table.notes)
+    assert "Iterations × runs of the paper's Defense-GAN: 200 × 10 beside defense-gan." in table.notes
 
 
 def test_mbf_comes_first_and_max_softmax_last() -> None:
@@ -170,11 +170,44 @@ def test_data_transfer_names_both_sources() -> None:
 def test_ks_tables_show_d_n_and_the_papers_p() -> None:
     table = ALL["ks-h1"]
     found = row(table, "deepfool: cifar10, test")
-    assert table.columns == ("p", "p, exact", "p, bootstrap", "p, Holm", "rejected, %", "D", "n")
-    assert [entry.text for entry in found.entries] == ["0.075", "0.080", "0.030", "0.400", "12", "0.300", "60"]
+    shares = ("bootstrap below 0.05, %", "any shape below 0.05, %")
+    assert table.columns == ("p", "p, exact", "p, bootstrap", *shares, "D", "n")
+    assert [entry.text for entry in found.entries] == ["0.075", "0.080", "0.030", "95.0", "5.0", "0.300", "60"]
     assert str(found.entries[0].paper) == "0.216"
     assert str(row(ALL["ks-h2"], "bim and deepfool: cifar10, test").entries[0].paper) == "0.030"
     assert str(row(ALL["ks-h2-sources"], "bim: train and test").entries[0].paper) == "0.333"
+
+
+def test_holm_is_told_of_h2_only() -> None:
+    table = ALL["ks-h2"]
+    assert table.columns == ("p", "p, exact", "p, Holm", "rejected, %", "D", "n")
+    assert [entry.text for entry in table.rows[0].entries[2:4]] == ["0.400", "12"]
+    assert any(note.startswith("Holm: ") for note in table.notes)
+    assert not any("Holm" in note for note in ALL["ks-h1"].notes)
+
+
+@pytest.mark.parametrize(
+    ("bootstrap", "any_shape", "verdict"),
+    [
+        (1.0, 0.5, "it does not hold in 1 of 1 rows, where more images than chance gives are below 0.05 whatever"),
+        (1.0, 0.08, "in 1 of 1 rows it could hold only with heavier tails"),
+        (0.08, 0.0, "in 1 of 1 rows nothing speaks against it, which does not show it"),
+    ],
+)
+def test_what_follows_for_h1_is_said(bootstrap: float, any_shape: float, verdict: str) -> None:
+    """Of 60 images 5 are 8 %; the interval of that share begins at 2.8 %."""
+    h1 = next(record for record in MAKER.ks() if record.study == "h1")
+    more = {**h1.more, "bootstrap-below-0.05": bootstrap, "any-shape-below-0.05": any_shape}
+    (said,) = [note for note in tables((replace(h1, more=more),))["ks-h1"].notes if "What follows" in note]
+    assert verdict in said
+    assert said.count("rows") == 1
+
+
+def test_nothing_follows_for_h1_without_a_bootstrap() -> None:
+    h1 = next(record for record in MAKER.ks() if record.study == "h1")
+    table = tables((replace(h1, more={"p-exact": 0.08}),))["ks-h1"]
+    assert table.columns == ("p", "p, exact", "D", "n")
+    assert not any("What follows" in note for note in table.notes)
 
 
 def test_the_paired_difference_to_max_softmax_has_a_table_of_its_own() -> None:
@@ -225,6 +258,18 @@ def test_of_two_results_for_one_question_the_last_counts() -> None:
     found = tables((*RECORDS, replace(old, key="new", cells=(cell,))))
     assert place(found["non-transfer-auroc"], "lid", "bim").value == 12.5
     assert "1 older results were replaced by later ones." in found["trials"].notes
+
+
+def test_a_trial_that_was_run_again_counts_before_an_older_one_of_another_plan() -> None:
+    old = outcome("non-transfer", "lid", "bim")
+    wide = replace(old, key="wide", cells=(_of_auroc(old, 0.25), replace(old.cells[0], attack="deepfool")))
+    again = replace(old, key="again", cells=(_of_auroc(old, 0.75),))
+    found = tables((*RECORDS, wide, again))
+    assert place(found["non-transfer-auroc"], "lid", "bim").value == 75
+
+
+def _of_auroc(old: Outcome, value: float) -> Cell:
+    return replace(old.cells[0], metrics={"auroc": Estimate(value, value, value)})
 
 
 def test_a_value_that_is_nan_is_shown_as_missing() -> None:

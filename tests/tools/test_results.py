@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,7 +18,6 @@ from tools.results.experiments import Experiment
 from tools.results.facts import pictures as shown_pictures
 from tools.results.notes import Note, closest
 from tools.results.page import written
-from tools.results.rivals import rate_tables
 from tools.results.universal import universals
 
 MAHALANOBIS = '[[difference]]\nexperiment = "cifar10"\ndetector = "mahalanobis"\nwhy = "Ours *sees* more layers."\n'
@@ -223,25 +221,3 @@ def test_the_best_worst_case_over_all_attacks_comes_first() -> None:
     found = universals(Experiment("x", gather(Maker(rows=60).records())))
     assert [each.worst.value for each in found] == sorted((each.worst.value for each in found), reverse=True)
     assert "defense-gan" not in [each.outcome.detector for each in found], "it was not tested on all attacks"
-
-
-def _with_rates() -> Iterator[Record]:
-    """CW at learning rate 0.01, R-PGD at its own step of 0.3 / 30, and a CW that goes beyond the boundary."""
-    options: dict[str, dict[str, Any]] = {"cw-l2": {"lr": 0.01, "confidence": 0.0}, "r-pgd": {"eps": 0.3, "step": None}}
-    for record in Maker(rows=40).records():
-        if isinstance(record, Crafted) and record.method in options:
-            record = replace(record, options=options[record.method])
-        if isinstance(record, Crafted) and record.attack == "bim":
-            record = replace(record, method="cw-l2", options={"lr": 0.03, "confidence": 5.0})
-        if isinstance(record, Outcome) and record.method == "c1c2":
-            record = replace(record, options={"criteria": "c1"})
-        yield record
-
-
-def test_attacks_of_the_same_learning_rate_stand_beside_c1c2() -> None:
-    table, costs = rate_tables(Experiment("x", gather(_with_rates())))
-    told = {row.name: [entry.value is not None for entry in row.entries] for row in table.rows}
-    assert (table.columns[1], table.columns[5]) == ("cw at 0.01", "pgd at 0.01")
-    assert told["c1c2:c1"] == told["mbf"] == [place in (1, 5) for place in range(8)]
-    assert not any(told["c1c2"])
-    assert [(row.name, str(row.entries[0].paper)) for row in costs.rows] == [("c1c2", "576.0"), ("mbf", "380.2")]

@@ -3,12 +3,13 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from benfourier.report.paper import PAIRS, SOURCES, Paper
+from benfourier.report.counterparts import known_as, timed_as
+from benfourier.report.paper import BESIDE_C1C2, PAIRS, SOURCES, Paper
 from benfourier.report.results import ALONE, ELSEWHERE, TRANSFER, Results
 from benfourier.store.records import KsResult
 from tools.results.experiments import Experiment
 from tools.results.notes import Place
-from tools.results.rivals import DATABASE, rates
+from tools.results.rivals import rates
 
 KS = {"ks-h1": "ks_h1_p", "ks-h2-pairs": "ks_h2_pairs_p", "ks-h2-sources": "ks_h2_sources_p"}
 TITLES = {
@@ -24,21 +25,20 @@ TITLES = {
     "c1c2 auroc": "Beside C1&C2t/u, AUROC",
     "running-time": "Milliseconds per image",
 }
-RIVALS = "c1c2"  # the part of an experiment that is about C1&C2t/u
 PARTS = {  # where a table's numbers stand in an experiment
     "non-transfer": "non-transfer",
     "attack-transfer": "attack-transfer",
     "data-transfer": "data-transfer",
     **dict.fromkeys(KS, "ks"),
     "defense-gan": "non-transfer",
-    "c1c2": RIVALS,
+    "c1c2": "c1c2",
     "running-time": "costs",
 }
 
 
 def part(place: Place) -> str:
     """Returns the part of an experiment where a cell has its like."""
-    return RIVALS if place["database"] == DATABASE else PARTS[place["table"]]
+    return PARTS[place["table"]]
 
 
 def cells() -> Iterator[Place]:
@@ -64,19 +64,15 @@ def cells() -> Iterator[Place]:
 def has(experiment: Experiment, place: Place) -> bool:
     """True if a number of an experiment stands, or could not be told, where the paper has that cell."""
     table, results = place["table"], experiment.results
+    if place["database"] != experiment.database:
+        return False
     if table == "c1c2":
         cell = (place["detector"], place["attack"], place["rate"])
         return any(rate.auroc and (rate.detector, rate.attack, rate.rate) == cell for rate in rates(experiment))
-    if place["database"] != DATABASE and place["database"] != experiment.database:
-        return False
-    if place["database"] == DATABASE and not any(rate.auroc for rate in rates(experiment)):
-        return False
     if table in KS:
         return any(_same_test(results, result, place) for result in results.ks)
     if table == "running-time":
-        return any(cost.method == place["detector"] for cost in results.costs)
-    if table == "defense-gan":
-        return _tested(results, place, (ALONE,)) and place.get("effort") in (None, *_efforts(results))
+        return any(timed_as(results, cost) == place["detector"] for cost in results.costs)
     protocols = {"attack-transfer": (TRANSFER, ALONE), "data-transfer": (ELSEWHERE,)}.get(table, (ALONE,))
     return _tested(results, place, protocols)
 
@@ -99,25 +95,22 @@ def _rivals(content: Mapping[str, Any]) -> Iterator[Place]:
         yield from _of("defense-gan", "mnist", ("attack",), attacks, **place)
     for row in content["c1c2_by_learning_rate"]:
         both = {attack: row[attack] for attack in ("cw", "pgd")}
-        yield from _of("c1c2", DATABASE, ("attack", "rate"), both, metric="auroc", detector=row["detector"])
+        yield from _of("c1c2", BESIDE_C1C2, ("attack", "rate"), both, metric="auroc", detector=row["detector"])
 
 
 def _tested(results: Results, place: Place, protocols: Sequence[str]) -> bool:
     fitted = place.get("fitted", place["attack"])
+    detector = " ".join([place["detector"], *([place["effort"]] if "effort" in place else [])])
     return any(
         outcome.method == place["detector"]
         and results.method_of(cell.attack) == place["attack"]
         and (not outcome.fitted or [results.method_of(label) for label in outcome.fitted] == [fitted])
         and (place["metric"] in cell.metrics or not cell.metrics)
+        and known_as(results, outcome) == detector
         for protocol in protocols
         for outcome in results.of(protocol)
         for cell in outcome.cells
     )
-
-
-def _efforts(results: Results) -> set[str]:
-    used = [outcome.options for outcome in results.outcomes if outcome.method == "defense-gan"]
-    return {f"{options.get('search_steps')} × {options.get('restarts')}" for options in used}
 
 
 def _same_test(results: Results, result: KsResult, place: Place) -> bool:

@@ -9,9 +9,7 @@ from benfourier.report.table import NOTHING, Marks
 from tools.results.cells import TITLES, cells, has, part
 from tools.results.experiments import Experiment
 from tools.results.notes import Note, Place, check, closest
-from tools.results.rivals import DATABASE
 
-COLUMNS = (*DATABASES, DATABASE)
 LATER = "not computed yet"
 
 
@@ -21,11 +19,11 @@ def coverage(experiments: Sequence[Experiment], notes: Sequence[Note]) -> Iterat
     lacking = [place for place in places if not any(has(experiment, place) for experiment in experiments)]
     check(notes, lacking, "cell of the paper that has no like here")
     marks = Marks()
-    yield line("the paper's table", *COLUMNS)
-    yield line("---", *("---" for _ in COLUMNS))
+    yield line("the paper's table", *DATABASES)
+    yield line("---", *("---" for _ in DATABASES))
     for row, title in TITLES.items():
         entries = []
-        for database in COLUMNS:
+        for database in DATABASES:
             mine = [place for place in places if (_row(place), place["database"]) == (row, database)]
             entries.append(_entry(mine, experiments, notes, marks) if mine else NOTHING)
         yield line(safe(title), *entries)

@@ -3,11 +3,13 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from benfourier.report.counterparts import known_as
 from benfourier.report.gaps import NEAR, gaps
 from benfourier.report.markdown import safe
 from benfourier.report.paper import Printed
+from benfourier.report.results import GAN, Results
 from benfourier.report.spots import counted, told
-from benfourier.store.records import Estimate
+from benfourier.store.records import Estimate, Outcome
 from tools.results.experiments import Experiment
 from tools.results.notes import Note, Place, closest
 from tools.results.rivals import rates
@@ -44,7 +46,8 @@ class Difference:
     def row(self) -> str:
         """The row or matrix that it stands in."""
         place = self.place
-        return f"{place['table']}, {METRICS[place['metric']]}, {place['detector']}"
+        effort = f" beside {place['effort']} in the paper" if "effort" in place else ""
+        return f"{place['table']}, {METRICS[place['metric']]}, {place['detector']}{effort}"
 
 
 def differences(experiment: Experiment) -> tuple[Difference, ...]:
@@ -93,12 +96,19 @@ def _all(experiment: Experiment) -> Iterator[Difference]:
             place = {"experiment": experiment.name, "table": outcome.protocol, "metric": gap.metric}
             place |= {"detector": label, "method": outcome.method, "attack": results.method_of(cell.attack)}
             place |= {"fitted": results.method_of(outcome.fitted[0])} if outcome.fitted else {"fitted": ""}
+            place |= _effort(results, outcome)
             yield _difference(place, cell.metrics[gap.metric], gap.printed)
     for rate in rates(experiment):
         if rate.auroc is not None:
             place = {"experiment": experiment.name, "table": "c1c2", "metric": "auroc", "detector": rate.label}
             place |= {"method": rate.detector, "attack": rate.attack, "fitted": rate.attack, "rate": rate.rate}
             yield _difference(place, rate.auroc, rate.printed)
+
+
+def _effort(results: Results, outcome: Outcome) -> Place:
+    """Iterations × runs of the paper's Defense-GAN, if it is one."""
+    known = known_as(results, outcome)
+    return {"effort": results.paper(outcome.source).gan_effort(known)} if known.startswith(GAN) else {}
 
 
 def _difference(place: Place, ours: Estimate, printed: Printed) -> Difference:

@@ -78,14 +78,14 @@ def _in_short(known: Sequence[Experiment], notes: Sequence[Note]) -> Iterator[st
 
 
 def _counted(experiment: Experiment, notes: Sequence[Note]) -> Iterator[str]:
-    """How many numbers lie far from the paper's, over all detectors."""
+    """How many numbers lie far from the paper's, over all detectors that it has."""
     count, far = compared(experiment), differences(experiment)
     if count:
         unexplained = sum(not reason(difference, notes) for difference in far)
         link = f"[{len(far)} of {count}](#{experiment.anchor('differences')})"
         yield (
-            f"- All detectors: {link} numbers lie more than 2 points from the paper's; {unexplained} of these are not "
-            "explained yet."
+            f"- All detectors of the paper: {link} numbers lie more than 2 points from the paper's; {unexplained} of "
+            "these are not explained yet."
         )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from benfourier.report.counterparts import papers_mbf
 from benfourier.report.markdown import safe, table_lines
 from benfourier.report.sections import sections
 from benfourier.report.table import Section, Table, blocks
@@ -27,7 +28,7 @@ PARTS = (
 OPEN = {
     *(f"{part}-{metric}" for part in ("non-transfer", "data-transfer") for metric in ("auroc", "accuracy")),
     *("non-transfer-over", "attack-transfer-auroc-1", "attack-transfer-accuracy-1", "mixed-auroc", "mixed-overall"),
-    *("control", "costs", "crafted", "failures", "c1c2", "c1c2-costs"),
+    *("control", "costs", "crafted", "failures", "c1c2"),
 }
 FOLDS = {
     "attack-transfer-auroc": "AUROC, detector by detector",
@@ -81,7 +82,7 @@ def _part(experiment: Experiment, section: Section, drawn: Sequence[Drawing]) ->
     yield from _heading(experiment, section.id, 3, f"{experiment.name}: {title}")
     yield from (["", safe(section.intro)] if section.intro else [])
     yield from figure_lines(drawn)
-    yield from _tables(section.tables)
+    yield from _tables(section.tables, _beside_paper(experiment))
 
 
 def _heading(experiment: Experiment, part: str, level: int, text: str) -> Iterator[str]:
@@ -89,15 +90,22 @@ def _heading(experiment: Experiment, part: str, level: int, text: str) -> Iterat
     yield from ("", f'<a id="{anchor}"></a>', "", f"{'#' * level} {safe(text)}")
 
 
-def _tables(tables: Sequence[Table]) -> Iterator[str]:
-    for fold, group in blocks([_folded(table) for table in tables]):
+def _beside_paper(experiment: Experiment) -> tuple[str, ...]:
+    """Ids of the matrices of the mbf that the paper's numbers stand beside."""
+    label, detectors = papers_mbf(experiment.results), experiment.results.detectors
+    places = [place for place, detector in enumerate(detectors, 1) if detector == label]
+    return tuple(f"attack-transfer-{metric}-{place}" for metric in ("auroc", "accuracy") for place in places)
+
+
+def _tables(tables: Sequence[Table], compared: Sequence[str] = ()) -> Iterator[str]:
+    for fold, group in blocks([_folded(table, compared) for table in tables]):
         lines = [part for table in group for part in ("", *table_lines(table))]
         yield from _fold(fold, lines[1:]) if fold else lines
 
 
-def _folded(table: Table) -> Table:
+def _folded(table: Table, compared: Sequence[str]) -> Table:
     """A table that is folded away unless it is among the few that matter most."""
-    if table.id in OPEN:
+    if table.id in OPEN or (table.id in compared and table.has_paper):
         return replace(table, fold="")
     return replace(table, fold=next((fold for start, fold in FOLDS.items() if table.id.startswith(start)), table.title))
 

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
+from benfourier.report.counterparts import papers_mbf
 from benfourier.report.gaps import METRICS, NEAR, Gap, gaps
 from benfourier.report.results import ALONE, MBF, STRENGTH, TRANSFER, Results
-from benfourier.report.spots import Spot, counted, spots
+from benfourier.report.spots import Spot, counted, named, spots
 from benfourier.report.transfer_tables import boundary_attacks
 from benfourier.report.words import PLACES, against_trivial, held
 from tools.results.experiments import Experiment
@@ -21,8 +22,9 @@ def summary(experiment: Experiment) -> Iterator[str]:
     if label is None:
         yield "No trial of mbf is finished yet."
         return
+    own = papers_mbf(results) or label
     for protocol in (ALONE, TRANSFER):
-        yield from _beside_paper(label, protocol, [g for g in gaps(results, label) if _of(g, protocol)])
+        yield from _beside_paper(named(own), protocol, [g for g in gaps(results, own) if _of(g, protocol)])
     near = boundary_attacks(results)
     groups: dict[str, list[Spot]] = {place: [] for place in (PLACES[ALONE], UP, DOWN)}
     for spot in (*spots(results, ALONE), *spots(results, STRENGTH)):

@@ -26,8 +26,8 @@ def report(
         str | None,
         typer.Option(
             "--paper",
-            help="The paper's numbers to show beside: `cifar10`, `svhn`, `imagenet-alexnet`, `imagenet-vgg16`, `mnist` "
-            "or `none`. Guessed from the data if not given.",
+            help="The paper's numbers to show beside: `cifar10`, `svhn`, `imagenet-alexnet`, `imagenet-vgg16`, "
+            "`mnist`, `cifar10-vgg19` or `none`. Guessed from data and network if not given.",
             show_default=False,
         ),
     ] = None,

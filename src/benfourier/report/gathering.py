@@ -35,7 +35,7 @@ def gather(records: Iterable[Record], paper: str | None = None) -> Results:
     for record in records:
         kinds.setdefault(type(record), []).append(record)
     outcomes = kinds.get(Outcome, [])
-    kept = _last(outcomes, _question)
+    kept = _newest(outcomes)
     done = {outcome.key for outcome in outcomes}
     return Results(
         runs=tuple(kinds.get(Run, [])),
@@ -51,6 +51,15 @@ def gather(records: Iterable[Record], paper: str | None = None) -> Results:
         replaced=len(outcomes) - len(kept),
         chosen=paper,
     )
+
+
+def _newest(outcomes: list[Outcome]) -> tuple[Outcome, ...]:
+    """The last outcome of every question, in the order of their making: of two that overlap the later one counts."""
+    kept: dict[Hashable, Outcome] = {}
+    for outcome in outcomes:
+        kept.pop(_question(outcome), None)
+        kept[_question(outcome)] = outcome
+    return tuple(kept.values())
 
 
 def _question(outcome: Outcome) -> Hashable:

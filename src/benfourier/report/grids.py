@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from benfourier.report.counterparts import known_as
 from benfourier.report.entries import percent, with_best
 from benfourier.report.paper import Printed
 from benfourier.report.results import TRIVIAL, Found, Results
@@ -26,14 +27,14 @@ class Line:
         found: by column: the outcome and its cell, or None.
         printed: by column: the paper's number, or None.
         trivial: True for baselines.
-        method: id of the detector, if the row is of one.
+        known: by column: the id of the detector as the paper knows it, or nothing.
     """
 
     name: str
     found: tuple[Found | None, ...]
     printed: tuple[Printed | None, ...]
     trivial: bool = False
-    method: str = ""
+    known: tuple[str, ...] = ()
 
 
 def lines(
@@ -48,18 +49,22 @@ def lines(
         results: of a ledger.
         attacks: labels, the columns.
         find: from labels of a detector and an attack to the cell.
-        printed: from ids of both to the paper's number.
+        printed: from ids of both, as the paper knows them, to its number.
     """
     made = []
-    methods = {outcome.detector: outcome.method for outcome in results.outcomes}
+    newest = {outcome.detector: outcome for outcome in results.outcomes}
+    methods = {label: outcome.method for label, outcome in newest.items()}
     if TRIVIAL not in methods.values():
         methods[TRIVIAL] = TRIVIAL
     for detector in (*results.detectors, *(label for label in methods if label not in results.detectors)):
         found = tuple(find(detector, attack) for attack in attacks)
         method = methods[detector]
         if any(found) or method == TRIVIAL:
-            beside = tuple(printed(method, results.method_of(attack)) for attack in attacks)
-            made.append(Line(detector, found, beside, method == TRIVIAL, method))
+            outcomes = [cell[0] if cell else newest.get(detector) for cell in found]
+            known = tuple(known_as(results, outcome) if outcome else method for outcome in outcomes)
+            ids = zip(known, map(results.method_of, attacks), strict=True)
+            beside = tuple(printed(name, attack) for name, attack in ids)
+            made.append(Line(detector, found, beside, method == TRIVIAL, known))
     return tuple(made)
 
 

@@ -1,6 +1,7 @@
 """The numbers that the paper prints (arXiv:2005.05552), from `paper.json`."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -9,7 +10,8 @@ from typing import Any
 
 from benfourier.errors import check_choice
 
-DATABASES = ("cifar10", "svhn", "imagenet-alexnet", "imagenet-vgg16", "mnist")
+BESIDE_C1C2 = "cifar10-vgg19"
+DATABASES = ("cifar10", "svhn", "imagenet-alexnet", "imagenet-vgg16", "mnist", BESIDE_C1C2)
 NONE = "none"
 PAIRS, SOURCES = "h2.", "h2-sources"
 
@@ -49,11 +51,9 @@ class Paper:
 
     Args:
         database: one of DATABASES, or "none".
-        effort: iterations and runs of our Defense-GAN; the paper's row of that effort is taken, else its dearest.
     """
 
     database: str
-    effort: tuple[int, int] | None = None
     content: Mapping[str, Any] = field(default_factory=_content, repr=False)
 
     def __post_init__(self) -> None:
@@ -90,10 +90,9 @@ class Paper:
         """Returns milliseconds per image for a detector's numbers, on the authors' machine."""
         return _printed(self._found("feature_milliseconds", self.database), detector)
 
-    @property
-    def gan_effort(self) -> str:
-        """The effort of the paper's Defense-GAN that stands beside ours, in words."""
-        return "{iterations} iterations and {runs} runs".format(**self._beside_gan("defense-gan"))
+    def gan_effort(self, detector: str) -> str:
+        """Returns iterations × runs of the paper's Defense-GAN that stands beside ours."""
+        return "{iterations} × {runs}".format(**self._beside_gan(detector))
 
     def slips(self) -> tuple[str, ...]:
         """Returns what looks like slips in the paper, one sentence each."""
@@ -104,9 +103,10 @@ class Paper:
         return tuple(told)
 
     def _beside_gan(self, detector: str) -> Mapping[str, Any]:
-        """The row of the comparison with Defense-GAN."""
-        rows = [row for row in self.content["mnist_defense_gan"] if row["detector"] == detector]
-        alike = [row for row in rows if (row.get("iterations"), row.get("runs")) == self.effort]
+        """The row of the comparison with Defense-GAN: of that effort, if the id has one, else the dearest."""
+        name = detector.partition(" ")[0]
+        rows = [row for row in self.content["mnist_defense_gan"] if row["detector"] == name]
+        alike = [row for row in rows if gan_id(row.get("iterations"), row.get("runs")) == detector]
         return dict((alike or rows or [{}])[0])
 
     def _found(self, *names: str) -> Mapping[str, Any]:
@@ -127,16 +127,33 @@ class Paper:
         return printed
 
 
+def gan_id(iterations: object, runs: object) -> str:
+    """Returns the id of Defense-GAN with an effort, such as "defense-gan 100 × 2"."""
+    return f"defense-gan {iterations} × {runs}"
+
+
+def family(source: str) -> str:
+    """Returns which of the databases of small images data are from, by their label, or "none"."""
+    data = _plain(source)
+    names = ("cifar10", "svhn", "mnist")
+    return next((name for name in names if name in data and f"fashion{name}" not in data), NONE)
+
+
 def guess(source: str, network: str) -> str:
-    """Returns the database of the paper that data and network are most like, or "none"."""
-    data, net = source.lower().replace("-", "").replace("_", ""), network.lower().replace("-", "")
-    for database in ("cifar10", "svhn", "mnist"):
-        if database in data and f"fashion{database}" not in data:
-            return database
-    for net_name in ("alexnet", "vgg16"):
-        if "imagenet" in data and net_name in net:
-            return f"imagenet-{net_name}"
+    """Returns the database of the paper that data and network are like, or "none"; small images have LID's networks."""
+    images, net = family(source), _plain(network)
+    if images != NONE and "lid" in re.findall("[a-z]+", network.lower()):
+        return images
+    if images == "cifar10" and "vgg19" in net:
+        return BESIDE_C1C2
+    for name in ("alexnet", "vgg16"):
+        if "imagenet" in _plain(source) and name in net:
+            return f"imagenet-{name}"
     return NONE
+
+
+def _plain(label: str) -> str:
+    return label.lower().replace("-", "").replace("_", "")
 
 
 def _printed(row: Mapping[str, Any], name: str, digits: int = 1) -> Printed | None:

@@ -19,7 +19,7 @@ from benfourier.store.records import (
     Run,
 )
 
-MBF, TRIVIAL = "mbf", "max-softmax"
+MBF, GAN, TRIVIAL = "mbf", "defense-gan", "max-softmax"
 ALONE, TRANSFER, ELSEWHERE, STRENGTH, MIXED = (
     "non-transfer",
     "attack-transfer",
@@ -109,14 +109,7 @@ class Results:
         settings = self.settings.get("network", {})
         named = str(self.runs[-1].network.get("name", "")) if self.runs else ""
         model = f"{settings.get('model', '')} {named}" if isinstance(settings, Mapping) else named
-        return Paper(guess(source, model) if self.chosen is None else self.chosen, self._effort)
-
-    @property
-    def _effort(self) -> tuple[int, int] | None:
-        """Steps and runs of the last Defense-GAN."""
-        used = [outcome.options for outcome in self.outcomes if outcome.method == "defense-gan"]
-        steps, runs = (used[-1].get(name) for name in ("search_steps", "restarts")) if used else (None, None)
-        return (steps, runs) if isinstance(steps, int) and isinstance(runs, int) else None
+        return Paper(guess(source, model) if self.chosen is None else self.chosen)
 
     def method_of(self, attack: str) -> str:
         """Returns the id of an attack, as the paper's tables know it, if no other label could mean the same."""

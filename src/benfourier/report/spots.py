@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from benfourier.report.counterparts import known_as
 from benfourier.report.paper import Printed
 from benfourier.report.results import ALONE, ELSEWHERE, MIXED, Results
 from benfourier.report.transfer_tables import fitted_name
@@ -44,16 +45,16 @@ def spots(results: Results, protocol: str) -> tuple[Spot, ...]:
 
 def printed(results: Results, spot: Spot) -> dict[str, Printed]:
     """Returns the paper's numbers that stand beside a cell, by metric."""
-    paper, method = results.paper(spot.outcome.source), spot.outcome.method
+    paper, detector = results.paper(spot.outcome.source), known_as(results, spot.outcome)
     attack = results.method_of(spot.cell.attack)
     found = {}
     for metric in ("auroc", "accuracy"):
         if spot.outcome.protocol == ALONE:
-            number = paper.same_attack(metric, method, attack)
+            number = paper.same_attack(metric, detector, attack)
         elif spot.outcome.protocol == ELSEWHERE:
-            number = paper.elsewhere(metric, method, attack)
+            number = paper.elsewhere(metric, detector, attack)
         elif len(spot.outcome.fitted) == 1 and spot.outcome.fitted != (spot.cell.attack,):
-            number = paper.transfer(metric, method, results.method_of(spot.outcome.fitted[0]), attack)
+            number = paper.transfer(metric, detector, results.method_of(spot.outcome.fitted[0]), attack)
         else:
             number = None
         if number and metric in spot.cell.metrics and math.isfinite(spot.cell.metrics[metric].value):

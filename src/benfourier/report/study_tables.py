@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 
+from benfourier.report.counterparts import timed_as
 from benfourier.report.entries import number, words
 from benfourier.report.results import Results
 from benfourier.report.table import Entry, Marks, Row, Table
@@ -22,7 +23,7 @@ def costs(results: Results) -> Iterator[Table]:
     def entries(cost: Cost) -> tuple[Entry, ...]:
         return (
             number(cost.forward_ms, ".2f"),
-            number(cost.features_ms, ".2f", paper.milliseconds(cost.method)),
+            number(cost.features_ms, ".2f", paper.milliseconds(timed_as(results, cost))),
             number(cost.features_ms - cost.forward_ms, ".2f"),
             number(cost.classifier_ms, ".3f"),
             number(cost.images, "d"),

@@ -4,9 +4,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from benfourier.report.counterparts import known_as, papers_mbf
 from benfourier.report.grids import Line, grid, lines
-from benfourier.report.notes import few_notes, paper_notes, with_always
-from benfourier.report.results import ALONE, STRENGTH, TRANSFER, TRIVIAL, Found, Results, cell_of
+from benfourier.report.notes import few_notes, own_note, paper_notes, with_always
+from benfourier.report.results import ALONE, MBF, STRENGTH, TRANSFER, TRIVIAL, Found, Results, cell_of
 from benfourier.report.table import Table
 from benfourier.report.tables import TITLES
 from benfourier.store.records import Outcome
@@ -30,7 +31,7 @@ def matrix(results: Results, source: str, detector: str, metric: str) -> Table |
         return None
     attacks = _matrix_attacks(results, source)
     title = f"{TITLES[metric]} of {detector}, %"
-    notes = [*paper_notes(results.paper(source), source, rows), *few_notes(rows)]
+    notes = [*_beside(results, source, metric, rows), *few_notes(rows)]
     name = f"attack-transfer-{metric}-{results.detectors.index(detector) + 1}"
     table = grid(name, title, metric, attacks, rows, corner=ROW_AND_COLUMN, best=False, notes=notes)
     return replace(with_always(table, rows), fold="Accuracy, detector by detector") if metric == "accuracy" else table
@@ -42,18 +43,28 @@ def transfer_lines(results: Results, source: str, detector: str, metric: str) ->
     if not crossed:
         return ()
     paper, outcomes = results.paper(source), (*results.of(ALONE, source), *results.of(TRANSFER, source))
-    attacks = _matrix_attacks(results, source)
+    attacks, known = _matrix_attacks(results, source), known_as(results, crossed[-1])
     return tuple(
         Line(
             fitted,
             tuple(cell_of(outcomes, detector, fitted, attack) for attack in attacks),
             tuple(
-                paper.transfer(metric, crossed[0].method, results.method_of(fitted), results.method_of(attack))
+                paper.transfer(metric, known, results.method_of(fitted), results.method_of(attack))
                 for attack in attacks
             ),
+            known=(known,) * len(attacks),
         )
         for fitted in attacks
     )
+
+
+def _beside(results: Results, source: str, metric: str, rows: Sequence[Line]) -> list[str]:
+    """What is said of the paper: of other settings of mbf than its own, where its numbers stand."""
+    paper, own = results.paper(source), papers_mbf(results)
+    attacks = [results.method_of(line.name) for line in rows]
+    there = any(paper.transfer(metric, MBF, fitted, tested) for fitted in attacks for tested in attacks)
+    other = not any(any(line.known) for line in rows)
+    return [own_note(own)] if own and other and there else paper_notes(paper, source, rows)
 
 
 def strengths(results: Results, source: str) -> Iterator[Table]:

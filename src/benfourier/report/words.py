@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 
+from benfourier.report.counterparts import papers_mbf
 from benfourier.report.gaps import beside_paper
 from benfourier.report.grids import OVER, lies_below
 from benfourier.report.results import ALONE, ELSEWHERE, MBF, MIXED, STRENGTH, TRANSFER, TRIVIAL, Results
@@ -37,7 +38,8 @@ def _of_one(results: Results, label: str) -> Iterator[str]:
             if protocol in (ALONE, ELSEWHERE, MIXED):
                 yield from _against_others(results, protocol, named(label), mine)
     yield from _mead(results, label)
-    yield from beside_paper(results, label)
+    if label == papers_mbf(results):
+        yield from beside_paper(results, label)
 
 
 def held(place: str, label: str, mine: Sequence[Spot]) -> Iterator[str]:
