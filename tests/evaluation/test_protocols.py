@@ -37,7 +37,7 @@ def asked(folder: Path, protocol: str) -> dict[tuple[str, ...], list[str]]:
                 ("bim",): ["near strong"],
                 ("deepfool",): ["near strong"],
                 ("bim", "deepfool"): ["near strong"],
-                ("strong",): ["near bim", "near deepfool"],
+                ("strong",): ["near bim", "near deepfool", "near strong"],
             },
         ),
         ("mixed", {("bim", "deepfool", "strong"): ["near bim", "near deepfool", "near strong"]}),

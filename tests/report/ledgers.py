@@ -151,7 +151,13 @@ class Maker:
         for detector in ("mbf", "lid", "max-softmax"):
             for attack in ATTACKS:
                 yield self.outcome("data-transfer", detector, [attack], [attack], f"{self.source}-other")
-            for fitted, tested in ((ATTACKS, STRENGTHS), (ATTACKS[:1], STRENGTHS), (STRENGTHS, ATTACKS)):
+            every = [*ATTACKS, *STRENGTHS]
+            for fitted, tested in (
+                (ATTACKS, STRENGTHS),
+                (ATTACKS[:1], STRENGTHS),
+                (STRENGTHS, every),
+                (STRENGTHS[:1], every),
+            ):
                 yield self.outcome("strength-transfer", detector, fitted, tested)
 
     def crafted(self) -> Iterator[Crafted]:

@@ -97,7 +97,7 @@ def test_ids_are_unique_and_links_lead_to_them(tree: Tree) -> None:
 
 def test_every_figure_and_picture_tells_what_it_shows(tree: Tree) -> None:
     drawn = [part for part in tree.all("div") if part.get("role") == "img"]
-    curves, heats, layers, strengths = 2 * len(ATTACKS), len(DETECTORS) + 1, 2 * len(MAKER.layers), 2
+    curves, heats, layers, strengths = 2 * len(ATTACKS), len(DETECTORS) + 1, 2 * len(MAKER.layers), 4
     assert len(drawn) == curves + heats + layers + strengths + 1
     assert all(len(part["aria-label"]) > 20 for part in drawn)
     assert len(tree.all("img")) == 3 * len(ATTACKS)

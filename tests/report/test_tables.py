@@ -150,7 +150,7 @@ def test_the_diagonal_of_a_transfer_matrix_comes_from_non_transfer_trials() -> N
 def test_strength_transfer_has_both_ways() -> None:
     assert ALL["strength-up-auroc"].columns == STRENGTHS
     assert [found.name for found in ALL["strength-up-auroc"].rows][:2] == ["mbf, bim and 3 more", "mbf, bim"]
-    assert ALL["strength-down-auroc"].columns == ATTACKS
+    assert ALL["strength-down-auroc"].columns == (*ATTACKS, *STRENGTHS)
     assert [found.name for found in ALL["strength-down-auroc"].rows] == ["mbf", "lid", "max-softmax"]
     assert f"Fitted to {', '.join(STRENGTHS)} together." in ALL["strength-down-auroc"].notes
 

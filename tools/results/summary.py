@@ -13,6 +13,7 @@ from tools.results.universal import universal_sentence
 
 UP = "Fitted to attacks that stop at the boundary and tested at fixed strengths"
 DOWN = "Fitted to attacks at a fixed strength and tested on those that stop at the boundary"
+SAME = "Fitted to an attack at a fixed strength and tested on the same"
 
 
 def summary(experiment: Experiment) -> Iterator[str]:
@@ -26,10 +27,16 @@ def summary(experiment: Experiment) -> Iterator[str]:
     for protocol in (ALONE, TRANSFER):
         yield from _beside_paper(named(own), protocol, [g for g in gaps(results, own) if _of(g, protocol)])
     near = boundary_attacks(results)
-    groups: dict[str, list[Spot]] = {place: [] for place in (PLACES[ALONE], UP, DOWN)}
+    groups: dict[str, list[Spot]] = {place: [] for place in (PLACES[ALONE], UP, DOWN, SAME)}
     for spot in (*spots(results, ALONE), *spots(results, STRENGTH)):
-        way = UP if set(spot.outcome.fitted) <= near else DOWN
-        groups[PLACES[ALONE] if spot.outcome.protocol == ALONE else way].append(spot)
+        if spot.outcome.protocol == ALONE:
+            groups[PLACES[ALONE]].append(spot)
+        elif spot.outcome.fitted == (spot.cell.attack,):
+            groups[SAME].append(spot)
+        elif set(spot.outcome.fitted) <= near:
+            groups[UP].append(spot)
+        elif spot.cell.attack in near:
+            groups[DOWN].append(spot)
     for place, found in groups.items():
         mine = [spot for spot in found if spot.outcome.detector == label]
         if mine:

@@ -41,7 +41,7 @@ def _asks(protocol: str, plan: Plan, source: str, other: str) -> Iterator[tuple[
         for attack in near:
             yield (attack,), (Target(other, attack),)
     elif protocol == "strength-transfer":
-        for fitted, tested in ((near, far), (far, near)):
+        for fitted, tested in ((near, far), (far, (*near, *far))):
             tests = tuple(Target(source, attack) for attack in tested)
             for attack in fitted:
                 yield (attack,), tests

@@ -40,7 +40,8 @@ PROTOCOLS: tuple[tuple[str, str, str, Maker], ...] = (
     (
         "strength-transfer",
         "Another strength than in the fit",
-        "Boundary attacks stop at the nearest adversarial image; the others go on to a fixed distance or confidence.",
+        "Boundary attacks stop at the nearest adversarial image; the others go on to a fixed distance or confidence. "
+        "Fits to these are also tested on other images under the same strength.",
         transfer_tables.strengths,
     ),
     (

@@ -68,12 +68,12 @@ def _beside(results: Results, source: str, metric: str, rows: Sequence[Line]) ->
 
 
 def strengths(results: Results, source: str) -> Iterator[Table]:
-    """Yields tables of both ways: fitted to boundary attacks and tested on fixed strengths, and the reverse."""
+    """Yields tables of fits to boundary attacks, tested on fixed strengths, and of fits to these, tested on all."""
     outcomes, boundary = results.of(STRENGTH, source), boundary_attacks(results)
     near = [outcome for outcome in outcomes if set(outcome.fitted) <= boundary]
     far = [outcome for outcome in outcomes if outcome not in near]
     yield from _one_way(results, "strength-up", "boundary attacks, tested at fixed strengths", near)
-    yield from _one_way(results, "strength-down", "fixed strengths, tested on boundary attacks", far)
+    yield from _one_way(results, "strength-down", "fixed strengths, tested on all attacks", far)
 
 
 def _one_way(results: Results, name: str, way: str, outcomes: Sequence[Outcome]) -> Iterator[Table]:

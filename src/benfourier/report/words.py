@@ -30,8 +30,8 @@ def sentences(results: Results) -> tuple[str, ...]:
 def _of_one(results: Results, label: str) -> Iterator[str]:
     for protocol, place in PLACES.items():
         mine = [spot for spot in spots(results, protocol) if spot.outcome.detector == label]
-        if protocol == TRANSFER:
-            mine = [spot for spot in mine if spot.outcome.fitted != (spot.cell.attack,)]
+        if protocol in (TRANSFER, STRENGTH):
+            mine = [spot for spot in mine if spot.cell.attack not in spot.outcome.fitted]
         if mine:
             yield from held(place, named(label), mine)
             yield from against_trivial(named(label), mine)
