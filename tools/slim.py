@@ -23,6 +23,7 @@ from benfourier.store.records import Cell, Failure, Outcome, Picture, Record, Sc
 
 Floats = NDArray[np.float32]
 LARGEST = 2_000_000  # bytes of the copy
+QUANTILE = "quantile/"  # instead of an image's id
 STEPS = (None, 200, 100, 50)  # quantiles of a cell's scores
 MAY_BE_SHOWN = ("mnist", "cifar10")  # other images only with the credit that their licence asks for
 FOLDER = re.compile(r"(?<![\w.])/(?:[\w.+-]+/)+")
@@ -104,7 +105,7 @@ def _quantiles(scores: Scores, most: int) -> Scores:
         kinds = [_spaced(kind[rows], number) for kind in (scores.clean, scores.noisy, scores.adversarial)]
         parts.append((fold, number, kinds))
     clean, noisy, adversarial = (np.concatenate([kinds[place] for _, _, kinds in parts]) for place in range(3))
-    ids = tuple(f"quantile/{place}" for _, number, _ in parts for place in range(number))
+    ids = tuple(f"{QUANTILE}{place}" for _, number, _ in parts for place in range(number))
     return Scores(ids, tuple(int(fold) for fold, number, _ in parts for _ in range(number)), clean, noisy, adversarial)
 
 

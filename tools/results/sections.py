@@ -13,6 +13,7 @@ from tools.results.experiments import Experiment
 from tools.results.facts import facts, pictures
 from tools.results.notes import Notes
 from tools.results.rivals import rate_tables
+from tools.results.sureness import sure_tables
 
 PARTS = (
     "non-transfer",
@@ -28,7 +29,7 @@ PARTS = (
 OPEN = {
     *(f"{part}-{metric}" for part in ("non-transfer", "data-transfer") for metric in ("auroc", "accuracy")),
     *("non-transfer-over", "attack-transfer-auroc-1", "attack-transfer-accuracy-1", "mixed-auroc", "mixed-overall"),
-    *("control", "costs", "crafted", "failures", "c1c2"),
+    *("control", "costs", "crafted", "failures", "c1c2", "sure"),
 }
 FOLDS = {
     "attack-transfer-auroc": "AUROC, detector by detector",
@@ -58,6 +59,8 @@ def experiment_lines(experiment: Experiment, notes: Notes, drawings: Sequence[Dr
         drawn = [drawing for drawing in drawings if drawing.figure.section == part]
         if part in parts:
             yield from _part(experiment, parts[part], drawn)
+        if part == "non-transfer":
+            yield from _tables(list(sure_tables(experiment)))
     beside = list(rate_tables(experiment))
     if beside:
         yield from _heading(experiment, "c1c2", 3, f"{experiment.name}: beside C1&C2t/u")
