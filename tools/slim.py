@@ -1,8 +1,8 @@
 """A ledger for publication: `python -m tools.slim LEDGER OUT`.
 
-All records stay, but scores of single images only of trials that fit and test on the same attack, and pictures only
-where their licence lets them be shown; those are copied beside it. If the copy would be larger than two megabytes, the
-scores are thinned to so many quantiles that ROC curves can still be drawn.
+All records stay, except outcomes that later ones answer anew; but scores of single images only of trials that fit and
+test on the same attack, and pictures only where their licence lets them be shown; those are copied beside it. If the
+copy would be larger than two megabytes, the scores are thinned to so many quantiles that ROC curves can still be drawn.
 """
 
 import argparse
@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from benfourier.report.gathering import newest
 from benfourier.report.paper import family
 from benfourier.report.results import ALONE
 from benfourier.store.ledger import Ledger, read
@@ -42,6 +43,9 @@ def main(arguments: list[str] | None = None) -> int:
 def slim(ledger: Path, out: Path) -> None:
     """Writes the copy, and the pictures that it names beside it."""
     records = read(ledger)
+    outcomes = [record for record in records if isinstance(record, Outcome)]
+    replaced = {id(outcome) for outcome in outcomes} - {id(outcome) for outcome in newest(outcomes)}
+    records = tuple(record for record in records if id(record) not in replaced)
     for most in STEPS:
         write(out, (_light(record, most) for record in records if not _hidden(record)))
         if out.stat().st_size <= LARGEST:

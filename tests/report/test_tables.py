@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from benfourier.report.gathering import gather
+from benfourier.report.gathering import gather, newest
 from benfourier.report.sections import sections
 from benfourier.report.table import BELOW, BEST, FEW, Entry, Row, Table
 from benfourier.store.records import Cell, Estimate, Failure, Outcome, Record, Run
@@ -259,6 +259,15 @@ def test_of_two_results_for_one_question_the_last_counts() -> None:
     found = tables((*RECORDS, replace(old, key="new", cells=(cell,))))
     assert place(found["non-transfer-auroc"], "lid", "bim").value == 12.5
     assert "1 older results were replaced by later ones." in found["trials"].notes
+
+
+def test_an_outcome_goes_once_a_later_one_answers_all_of_it() -> None:
+    whole = outcome("mixed", "lid", *ATTACKS, *STRENGTHS)
+    part, rest = replace(whole, key="part", cells=whole.cells[:2]), replace(whole, key="rest", cells=whole.cells[2:])
+    assert newest([part, rest]) == (part, rest)
+    assert newest([part, rest, whole]) == (whole,)
+    assert newest([whole, part]) == (whole, part)
+    assert newest([part, replace(whole, detector="mbf")])[0] is part
 
 
 def test_a_trial_that_was_run_again_counts_before_an_older_one_of_another_plan() -> None:

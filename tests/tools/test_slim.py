@@ -1,6 +1,7 @@
 """Ledgers small enough to be published."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +55,14 @@ def test_a_large_ledger_is_thinned_and_keeps_its_curves(tmp_path: Path, monkeypa
     # a fold of 120 rows becomes 40: the curve can move by one of 40 rows, and by one of 40 thresholds
     assert max(np.abs(roc(a) - roc(b)).mean() for a, b in pairs if b) < 2 / 40
     assert list(roc_figures(gather(read(out))))
+
+
+def test_outcomes_that_were_answered_anew_stay_away(tmp_path: Path) -> None:
+    maker, out = Maker(rows=40), tmp_path / "small.jsonl"
+    old, new = (maker.outcome("mixed", "lid", ATTACKS, tested) for tested in (ATTACKS[:2], ATTACKS))
+    slim(write(tmp_path, [replace(old, key="old"), new]), out)
+    (left,) = read(out)
+    assert left.key == new.key
 
 
 def test_only_pictures_that_may_be_published_are_copied(tmp_path: Path) -> None:

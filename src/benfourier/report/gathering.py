@@ -35,7 +35,7 @@ def gather(records: Iterable[Record], paper: str | None = None) -> Results:
     for record in records:
         kinds.setdefault(type(record), []).append(record)
     outcomes = kinds.get(Outcome, [])
-    kept = _newest(outcomes)
+    kept = newest(outcomes)
     done = {outcome.key for outcome in outcomes}
     return Results(
         runs=tuple(kinds.get(Run, [])),
@@ -53,18 +53,21 @@ def gather(records: Iterable[Record], paper: str | None = None) -> Results:
     )
 
 
-def _newest(outcomes: list[Outcome]) -> tuple[Outcome, ...]:
-    """The last outcome of every question, in the order of their making: of two that overlap the later one counts."""
-    kept: dict[Hashable, Outcome] = {}
-    for outcome in outcomes:
-        kept.pop(_question(outcome), None)
-        kept[_question(outcome)] = outcome
-    return tuple(kept.values())
+def newest(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
+    """Returns the outcomes without those that a later one answers anew, in the order of their making."""
+    told = list(outcomes)
+    later: dict[Hashable, list[set[tuple[str, str]]]] = {}  # what later outcomes of a fit are tested on
+    kept = []
+    for outcome in reversed(told):
+        fit, tested = (outcome.protocol, outcome.detector, outcome.fitted, outcome.source), _tested(outcome)
+        if not any(tested <= other for other in later.setdefault(fit, [])):
+            kept.append(outcome)
+            later[fit].append(tested)
+    return tuple(reversed(kept))
 
 
-def _question(outcome: Outcome) -> Hashable:
-    tested = tuple((cell.source, cell.attack) for cell in outcome.cells)
-    return outcome.protocol, outcome.detector, outcome.fitted, outcome.source, tested
+def _tested(outcome: Outcome) -> set[tuple[str, str]]:
+    return {(cell.source, cell.attack) for cell in outcome.cells}
 
 
 def _last(records: list[Kept], identity: Any) -> tuple[Kept, ...]:
