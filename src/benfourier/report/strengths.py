@@ -9,7 +9,7 @@ import numpy as np
 from benfourier.report.canvas import Stroke, panel, strokes
 from benfourier.report.figures import Figure, Panel
 from benfourier.report.results import STRENGTH, Results, cell_of
-from benfourier.report.transfer_tables import fitted_name
+from benfourier.report.transfer_tables import boundary_attacks, fitted_name
 from benfourier.store.records import Crafted, Outcome
 
 if TYPE_CHECKING:
@@ -30,17 +30,18 @@ def strength_figures(results: Results) -> Iterator[Figure]:
                 if len(family) > 1:
                     panels.append(_strength_panel(results, chosen, fitted, family, legend))
         if panels:
-            caption = "AUROC with 95 % intervals; each panel says what the detectors were fitted to."
+            caption = "AUROC with 95 % intervals, chance at 50; each panel says what the detectors were fitted to."
             shown = tuple(stroke for label, stroke in legend.items() if any(o.detector == label for o in outcomes))
             yield Figure(STRENGTH, f"AUROC over strength, {source}", caption, tuple(panels), shown)
 
 
 def _families(results: Results, source: str, attacks: Sequence[str]) -> list[list[tuple[float, Crafted]]]:
-    """Attacks of one method, by the one option that differs."""
+    """Attacks of one method at fixed strengths, by the one option that differs."""
     groups: dict[tuple[str, str], list[tuple[float, Crafted]]] = {}
+    far = set(attacks) - boundary_attacks(results)
     for made in results.crafted:
         option = next((name for name in OPTIONS if isinstance(made.options.get(name), int | float)), None)
-        if option and made.attack in attacks and made.source == source:
+        if option and made.attack in far and made.source == source:
             groups.setdefault((made.method, option), []).append((float(made.options[option]), made))
     return [sorted(group, key=lambda pair: pair[0]) for group in groups.values()]
 
@@ -62,7 +63,9 @@ def _strength_panel(
                 x, y, low, high = np.array(rows).T
                 errors = np.nan_to_num(np.abs([y - low, high - y]))
                 axes.errorbar(x, y, errors, marker="o", markersize=3, elinewidth=0.8, **legend[detector].line)
-        axes.set_xticks([value for value, _ in family], [f"{value:.3g}" for value, _ in family])
+        axes.axhline(50, color="0.6", linewidth=0.8)
+        axes.set_ylim(0, 102)
+        axes.set_xticks(range(len(family)), [_short(value) for value, _ in family])
         axes.set_xlabel(name)
         axes.set_ylabel("AUROC, %")
 
@@ -78,12 +81,18 @@ def _strength_panel(
 
 def _points(
     outcomes: Sequence[Outcome], detector: str, family: Sequence[tuple[float, Crafted]]
-) -> list[tuple[float, float, float, float]]:
-    """Strength, AUROC and the ends of its interval, in percent."""
+) -> list[tuple[int, float, float, float]]:
+    """Place of the strength, AUROC and the ends of its interval, in percent."""
     rows = []
-    for value, made in family:
+    for place, (_, made) in enumerate(family):
         found = cell_of(outcomes, detector, None, made.attack)
         auroc = found[1].metrics.get("auroc") if found else None
         if auroc and math.isfinite(auroc.value):
-            rows.append((value, 100 * auroc.value, 100 * auroc.low, 100 * auroc.high))
+            rows.append((place, 100 * auroc.value, 100 * auroc.low, 100 * auroc.high))
     return rows
+
+
+def _short(value: float) -> str:
+    """A strength in few characters, as levels of 255 where it is so many."""
+    levels = value * 255
+    return f"{levels:.0f}/255" if 0.5 < levels < 33 and abs(levels - round(levels)) < 1e-6 else f"{value:.3g}"
