@@ -14,11 +14,13 @@ from tests.report.ledgers import Maker, searched, several
 from tests.tools.roots import noted, root
 from tools.results.cells import cells, has
 from tools.results.differences import compared, differences
+from tools.results.drawing import MOST, drawings
 from tools.results.experiments import Experiment
 from tools.results.headline import headline
 from tools.results.page import written
 from tools.results.rivals import rate_tables, rates
 from tools.results.summary import summary
+from tools.results.universal import universal_table
 
 BESIDE_C1C2 = "cifar10-vgg19"
 
@@ -159,3 +161,22 @@ def test_the_matrix_beside_the_papers_is_not_folded_away(tmp_path: Path, source:
     text = written(folder / "experiments" / "results", folder / "experiments" / "notes.toml").page
     before = text[: text.index("**AUROC of mbf, paper, %**")]
     assert (before.count("<details>") == before.count("</details>")) == shown
+
+
+def test_of_an_ablation_only_the_main_settings_are_in_the_table_of_universal_detectors() -> None:
+    found = experiment(without_scores(several("cifar10")))
+    rows = [line.split("|")[2].strip() for line in universal_table([found])][2:]
+    assert {"mbf", "mbf, paper", "max-softmax"} <= {row.strip("*") for row in rows}
+    assert "paper, γ = scale" not in rows
+
+
+def test_very_many_detectors_make_no_curves() -> None:
+    records = list(Maker(rows=40).records())
+    many = [
+        replace(record, detector=f"setting {number}", key=f"{record.key} {number}")
+        for record in records
+        for number in range(MOST)
+        if isinstance(record, Outcome) and record.detector == "mbf"
+    ]
+    assert {drawing.figure.section for drawing in drawings(experiment(records))} > {"features"}
+    assert {drawing.figure.section for drawing in drawings(experiment([*records, *many]))} == {"features"}

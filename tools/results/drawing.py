@@ -14,6 +14,7 @@ from benfourier.report.transfer_tables import boundary_attacks
 from tools.results.experiments import Experiment
 
 MAKERS = (roc_figures, heat_figures, strength_figures, profile_figures)
+MOST = 12  # detectors; more lines cannot be told apart
 LARGEST = 300_000  # bytes of a file
 
 
@@ -33,9 +34,9 @@ class Drawing:
 
 
 def drawings(experiment: Experiment) -> Iterator[Drawing]:
-    """Yields the figures of an experiment: curves only, no images of any database."""
+    """Yields the figures of an experiment: curves only, no images of any database; of very many detectors none."""
     results = _readable(experiment.results)
-    for make in MAKERS:
+    for make in MAKERS if len(results.detectors) <= MOST else (profile_figures,):
         for place, figure in enumerate(make(results), 1):
             thin, content = _small(figure)
             yield Drawing(thin, f"results-{experiment.name}-{figure.section}-{place}.svg", content)

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from benfourier.report.counterparts import papers_mbf
 from benfourier.report.markdown import line, safe
 from benfourier.report.results import MBF, MIXED, TRIVIAL
 from benfourier.report.spots import told
@@ -57,12 +58,12 @@ def universal_sentence(experiment: Experiment) -> Iterator[str]:
 
 
 def universal_table(experiments: Sequence[Experiment]) -> Iterator[str]:
-    """Yields a table of the best detector of each experiment, mbf and the trivial one."""
+    """Yields a table of each experiment's best detector, mbf with our settings and the paper's, and the trivial one."""
     rows = []
     for experiment in experiments:
-        ranked = universals(experiment)
+        ranked, shown = universals(experiment), {MBF, papers_mbf(experiment.results), TRIVIAL}
         for universal in ranked:
-            if universal is ranked[0] or universal.outcome.method in (MBF, TRIVIAL):
+            if universal is ranked[0] or universal.outcome.detector in shown:
                 rows.append(_row(experiment, universal, best=universal is ranked[0]))
     if rows:
         yield from (line(*NAMES), line("---", "---", "---:", "---:", "---", "---:"), *rows)
