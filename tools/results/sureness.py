@@ -12,6 +12,7 @@ from benfourier.report.entries import percent
 from benfourier.report.results import ALONE, MBF, TRIVIAL
 from benfourier.report.table import MISSING, NOTHING, Entry, Row, Table
 from benfourier.store.records import Estimate, Scores
+from tools.results.drawing import MOST
 from tools.results.experiments import Experiment
 from tools.slim import QUANTILE
 
@@ -28,7 +29,10 @@ def sure_tables(experiment: Experiment) -> Iterator[Table]:
     scores = _scores(experiment)
     attacks = tuple(dict.fromkeys(attack for _, attack in scores if (TRIVIAL, attack) in scores))
     results = experiment.results
-    asked = (papers_mbf(results), *(label for label in results.detectors if label in (MBF, TRIVIAL)))
+    methods = {outcome.detector: outcome.method for outcome in results.outcomes}
+    many = len(results.detectors) > MOST
+    mine = [label for label in results.detectors if label == MBF or (methods[label] == MBF and not many)]
+    asked = (papers_mbf(results), *mine, *(label for label in results.detectors if label == TRIVIAL))
     rows = [
         Row(f"{label}, {'all' if share == 1 else f'surest {share:.0%}'}", tuple(_entry(found) for found in cells))
         for label in dict.fromkeys(label for label in asked if label)
