@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from benfourier.errors import BenfourierError
 from benfourier.report.gathering import newest
 from benfourier.report.paper import family
 from benfourier.report.results import ALONE
@@ -36,7 +37,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("ledger", type=Path)
     parser.add_argument("out", type=Path)
     options = parser.parse_args(arguments)
-    slim(options.ledger, options.out)
+    try:
+        slim(options.ledger, options.out)
+    except BenfourierError as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return 4
     return 0
 
 

@@ -47,9 +47,9 @@ def test_an_attack_may_have_noise_of_its_own(tmp_path: Path) -> None:
     (both,) = shared.groups[shared.source]
     assert min(levels) < both.noise_level < max(levels)
     aside = bench.examples(bench.source, "deepfool")
-    moved = (aside.noisy - aside.clean).flatten(1).norm(dim=1).mean()
-    far = (aside.attacked["deepfool"] - aside.clean)[aside.success["deepfool"]].flatten(1).norm(dim=1).mean()
-    assert float(moved) == pytest.approx(float(far), rel=0.25)
+    moved = (aside.noisy - aside.clean).flatten(1).norm(dim=1).median()
+    far = (aside.attacked["deepfool"] - aside.clean)[aside.success["deepfool"]].flatten(1).norm(dim=1).median()
+    assert float(moved) == pytest.approx(float(far), rel=0.05)
 
 
 def test_another_seed_draws_others(made: tuple[Plan, Bench]) -> None:

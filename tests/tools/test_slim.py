@@ -65,6 +65,12 @@ def test_outcomes_that_were_answered_anew_stay_away(tmp_path: Path) -> None:
     assert left.key == new.key
 
 
+def test_a_ledger_that_is_not_there_is_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path / "none.jsonl"), str(tmp_path / "out.jsonl")]) == 4
+    assert "there is no ledger" in capsys.readouterr().err
+    assert not (tmp_path / "out.jsonl").exists()
+
+
 def test_only_pictures_that_may_be_published_are_copied(tmp_path: Path) -> None:
     for source in ("cifar10", "svhn"):
         maker, home = Maker(rows=40, source=source), tmp_path / source
