@@ -52,6 +52,7 @@ def test_an_unknown_preset_is_refused() -> None:
     [
         ({"orders": 0}, "orders is 0"),
         ({"zeros": "keep"}, "zeros is 'keep'"),
+        ({"precision": "half"}, "precision is 'half'"),
         ({"layers": ()}, "layers is ()"),
         ({"layers": (3,)}, "layers is"),
         ({"C": 0}, "C is 0"),
@@ -109,3 +110,16 @@ def test_the_trivial_detector_tells_posteriors_apart_that_round_to_one() -> None
     logits = torch.tensor([[80.0, 0.0, 0.0], [90.0, 0.0, 0.0]])
     sure, surer = Doubt().numbers(logits)[:, 0].tolist()
     assert sure > surer
+
+
+def test_a_soft_max_in_float32_changes_its_numbers_only() -> None:
+    made = toys()
+    images, ids = made.tested.clean[:7], [str(n) for n in range(7)]
+    wide, narrow = (
+        fit("mbf", made.subject, made.fitted.for_attack("bim"), orders=5, precision=precision, **QUICK)
+        for precision in ("float64", "float32")
+    )
+    a, b = numbers_of(made.subject, [wide.measure, narrow.measure], images, ids)
+    assert torch.equal(a[:, :-5], b[:, :-5])
+    assert not torch.equal(a[:, -5:], b[:, -5:])
+    assert torch.allclose(a[:, -5:], b[:, -5:], atol=1e-4)

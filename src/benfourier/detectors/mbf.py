@@ -13,9 +13,12 @@ from torch import Tensor
 from benfourier import kernels
 from benfourier.detectors.method import Lessons, Method, checked_layers
 from benfourier.errors import check_choice, check_whole
+from benfourier.subjects.hearing import SOFTMAX
 from benfourier.subjects.stations import Walker
 from benfourier.subjects.subject import Subject
 from benfourier.theory.coefficients import ZEROS, Zeros
+
+PRECISIONS = {"float64": torch.float64, "float32": torch.float32}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +31,7 @@ class MBF(Method):
         pass_through: also layers that only pass numbers on in eval mode.
         centre: subtract the mean of each image's responses first.
         zeros: what becomes of exact zeros after centring: "drop", "count" or "one".
+        precision: of the soft-max layer, "float64" or "float32"; the others are as the network gives them.
 
     Scaling, C and γ are those that did best in cross-validation: docs/detectors.md has the table.
     """
@@ -40,6 +44,7 @@ class MBF(Method):
     pass_through: bool = False
     centre: bool = True
     zeros: Zeros = "drop"
+    precision: str = "float64"
 
     name: ClassVar[str] = "mbf"
     lasting: ClassVar[bool] = True
@@ -52,6 +57,7 @@ class MBF(Method):
         super().__post_init__()
         check_whole("orders", self.orders)
         check_choice("zeros", self.zeros, ZEROS)
+        check_choice("precision", self.precision, tuple(PRECISIONS))
         object.__setattr__(self, "layers", checked_layers(self.layers))
 
     def learn(self, subject: Subject, lessons: Lessons) -> "Magnitudes":
@@ -62,7 +68,7 @@ class MBF(Method):
 
     def restore(self, subject: Subject, kept: Mapping[str, Any]) -> "Magnitudes":
         """Returns a measure for the layers that were kept."""
-        return Magnitudes(tuple(kept["layers"]), self.orders, self.centre, self.zeros)
+        return Magnitudes(tuple(kept["layers"]), self.orders, self.centre, self.zeros, self.precision)
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +79,7 @@ class Magnitudes:
     orders: int
     centre: bool
     zeros: Zeros
+    precision: str
 
     def ear(self, ids: Sequence[str]) -> "MagnitudeEar":
         """Returns an ear for one batch."""
@@ -89,6 +96,8 @@ class MagnitudeEar:
     def hear(self, name: str, response: Tensor) -> None:
         """Takes the magnitudes at once, while the response is in cache."""
         m = self._measure
+        if name == SOFTMAX:
+            response = response.to(PRECISIONS[m.precision])
         self._heard[name] = kernels.unchecked_magnitudes(
             response, m.orders, centre=m.centre, zeros=m.zeros, method="auto"
         )

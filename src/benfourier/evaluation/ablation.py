@@ -83,7 +83,7 @@ def ablate(
     with progress.bar(len(chosen), "settings", show=show_progress) as advance:
         for label, mbf in chosen.items():
             assert isinstance(mbf, MBF)
-            look = (mbf.orders, mbf.layers, mbf.pass_through, mbf.centre, mbf.zeros)
+            look = (mbf.orders, mbf.layers, mbf.pass_through, mbf.centre, mbf.zeros, mbf.precision)
             if look not in known:
                 known[look] = measured(subject, mbf.learn(subject, Lessons(examples)), examples, "mbf", False)
             rows = known[look]
