@@ -158,7 +158,7 @@ def test_the_headline_has_our_settings_then_the_papers_then_the_papers_numbers()
 @pytest.mark.parametrize(("source", "shown"), [("cifar10", True), ("mnist-5k", False)])
 def test_the_matrix_beside_the_papers_is_not_folded_away(tmp_path: Path, source: str, shown: bool) -> None:
     folder = root(tmp_path / "p", x=without_scores(several(source)))
-    text = written(folder / "experiments" / "results", folder / "experiments" / "notes.toml").page
+    text = written(folder / "experiments" / "results", folder / "experiments" / "notes.toml").pages["x.md"]
     before = text[: text.index("**AUROC of mbf, paper, %**")]
     assert (before.count("<details>") == before.count("</details>")) == shown
 

@@ -72,13 +72,26 @@ def test_every_table_of_the_paper_is_linked_or_not_computed_yet(made: Path) -> N
     assert rows["Beside Defense-GAN, AUROC"] == "– | – | – | – | not computed yet | –"
 
 
-def test_all_links_lead_somewhere(made: Path) -> None:
-    text = page(made)
-    anchors = set(re.findall(r'<a id="([^"]+)">', text))
-    assert set(re.findall(r"\]\(#([^)]+)\)", text)) <= anchors
-    files = re.findall(r"\]\(((?:figures|\.\.)/[^)]+)\)", text)
+@pytest.mark.parametrize("name", ["results.md", "results/cifar10.md"])
+def test_all_links_lead_somewhere(made: Path, name: str) -> None:
+    path = made / "docs" / name
+    text = path.read_text(encoding="utf-8")
+    links = [link.split("#") for link in re.findall(r"\]\(([^)]+)\)", text) if "://" not in link]
+    local = {anchor for file, *anchors in links if not file for anchor in anchors}
+    assert local <= set(re.findall(r'<a id="([^"]+)">', text))
+    files = {file for file, *_ in links if file} - {"report.md", "evaluation.md"}  # not in this folder
     assert len(files) > 5
-    assert [file for file in files if not (made / "docs" / file).is_file()] == []
+    assert [file for file in files if not (path.parent / file).is_file()] == []
+
+
+def test_the_page_of_an_experiment_has_what_the_short_one_leaves_out(made: Path) -> None:
+    short, whole = page(made), (made / "docs" / "results" / "cifar10.md").read_text(encoding="utf-8")
+    rates, lids = "AUPR, rates of detection and of false alarms", r"\*\*AUROC of lid, %.*\n\n(?:\|.*\n)+"
+    assert rates in whole
+    assert rates not in short
+    (table,) = re.findall(lids, whole)
+    assert table in short, "it has numbers of the paper"
+    assert len(short.split("## cifar10")[1]) < len(whole)
 
 
 def test_figures_are_small_and_whole(made: Path) -> None:
@@ -193,6 +206,11 @@ def test_a_page_that_says_something_else_is_noticed(tmp_path: Path) -> None:
     good = page(folder)
     (folder / "docs" / "results.md").write_text(good.replace("87.9", "87.8"), encoding="utf-8")
     assert main(["--root", str(folder), "--check"]) == 1
+    assert main(["--root", str(folder)]) == 0
+    (folder / "docs" / "results" / "old.md").write_text("of no ledger", encoding="utf-8")
+    assert main(["--root", str(folder), "--check"]) == 1
+    assert main(["--root", str(folder)]) == 0
+    assert not (folder / "docs" / "results" / "old.md").exists()
 
 
 def test_a_figure_that_no_ledger_makes_is_noticed_and_removed(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""docs/results.md, its figures and the README's headline from the ledgers: `python -m tools.results [--check]`."""
+"""docs/results.md, the pages below it, figures and the README's headline: `python -m tools.results [--check]`."""
 
 import argparse
 import sys
@@ -30,19 +30,27 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def up_to_date(root: Path, fresh: Written) -> bool:
-    """Returns True if page and README say what the ledgers say, and the figures are there, and no others."""
-    page, readme = root / "docs" / "results.md", (root / "README.md").read_text(encoding="utf-8")
-    figures = {path.name for path in (root / "docs" / "figures").glob("results-*.svg")}
-    same = page.is_file() and page.read_text(encoding="utf-8") == fresh.page
+    """Returns True if pages and README say what the ledgers say, and the figures are there, and no others."""
+    docs, readme = root / "docs", (root / "README.md").read_text(encoding="utf-8")
+    figures = {path.name for path in (docs / "figures").glob("results-*.svg")}
+    found = [docs / "results.md", *(docs / "results").glob("*.md")]
+    told = {path: path.read_text(encoding="utf-8") for path in found if path.is_file()}
+    same = told == _pages(docs, fresh)
     return same and in_readme(readme, fresh.headline) == readme and figures == fresh.figures.keys()
 
 
+def _pages(docs: Path, fresh: Written) -> dict[Path, str]:
+    return {docs / "results.md": fresh.page, **{docs / "results" / name: text for name, text in fresh.pages.items()}}
+
+
 def _write(root: Path, fresh: Written) -> None:
-    readme, figures = root / "README.md", root / "docs" / "figures"
-    (root / "docs" / "results.md").write_text(fresh.page, encoding="utf-8")
+    readme, docs, figures = root / "README.md", root / "docs", root / "docs" / "figures"
     readme.write_text(in_readme(readme.read_text(encoding="utf-8"), fresh.headline), encoding="utf-8")
-    for old in figures.glob("results-*.svg"):
+    for old in (*figures.glob("results-*.svg"), *(docs / "results").glob("*.md")):
         old.unlink()
+    for path, text in _pages(docs, fresh).items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
     for name, content in fresh.figures.items():
         figures.mkdir(exist_ok=True)
         (figures / name).write_text(content, encoding="utf-8")

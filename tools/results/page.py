@@ -1,6 +1,6 @@
-"""docs/results.md as a whole."""
+"""docs/results.md and the pages below it as a whole."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,19 +13,19 @@ from tools.results.experiments import Experiment, experiments
 from tools.results.facts import accuracy
 from tools.results.headline import headline
 from tools.results.notes import Note, check, check_experiments, read_notes
-from tools.results.sections import experiment_lines
+from tools.results.sections import SHORT, WHOLE, experiment_lines
 from tools.results.summary import summary
 from tools.results.universal import universal_table
 
 INTRO = """# Results
 
 Our numbers beside those of Ma et al. ([arXiv:2005.05552](https://arxiv.org/abs/2005.05552)), cell by cell.
-`python -m tools.results` writes this page from the ledgers in `experiments/results/`; [report.md](report.md) says how
-to read its tables, [evaluation.md](evaluation.md) what was fitted to and tested on what. An estimate stands with its
+`python -m tools.results` writes this page, and one of each experiment with all its tables, from the ledgers in
+`experiments/results/`; [report.md](report.md) says how to read the tables, [evaluation.md](evaluation.md) what was
+fitted to and tested on what. An estimate stands with its
 95 % interval, drawn by source image; behind the bar is the paper's number, and ours less it. ▼ marks what lies surely
 below `max-softmax`, which needs no fitting. Where the paper contradicts itself both of its values stand, with a
 question mark, and the difference is that to the nearer one."""
-LINKS = "../experiments/results"  # from docs/
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,13 @@ class Written:
 
     Args:
         page: docs/results.md.
+        pages: content by name of the file in docs/results/.
         headline: what stands between the README's markers.
         figures: content by name of the file.
     """
 
     page: str
+    pages: dict[str, str]
     headline: str
     figures: dict[str, str]
 
@@ -61,10 +63,15 @@ def written(folder: Path, notes_file: Path) -> Written:
     lines += _universal(known)
     lines += ["", "## Every table of the paper", "", *table]
     for experiment in known:
-        lines += experiment_lines(experiment, notes, drawn[experiment.name], LINKS)
+        lines += experiment_lines(experiment, notes, drawn[experiment.name], SHORT)
     lines += _slips()
+    pages = {each.name: experiment_lines(each, notes, drawn[each.name], WHOLE) for each in known}
     figures = {drawing.file: drawing.content for each in drawn.values() for drawing in each}
-    return Written("\n".join(lines) + "\n", headline(known), figures)
+    return Written(_text(lines), {f"{name}.md": _text(of) for name, of in pages.items()}, headline(known), figures)
+
+
+def _text(lines: Iterable[str]) -> str:
+    return "\n".join(lines).lstrip("\n") + "\n"
 
 
 def _in_short(known: Sequence[Experiment], notes: Sequence[Note]) -> Iterator[str]:

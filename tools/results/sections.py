@@ -1,7 +1,7 @@
-"""The section of one experiment."""
+"""One experiment: its section of docs/results.md, and its page in docs/results/ with everything."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from benfourier.report.counterparts import papers_mbf
 from benfourier.report.markdown import safe, table_lines
@@ -38,54 +38,91 @@ FOLDS = {
 }
 
 
-def experiment_lines(experiment: Experiment, notes: Notes, drawings: Sequence[Drawing], links: str) -> Iterator[str]:
-    """Yields the section.
+@dataclass(frozen=True)
+class Extent:
+    """How much is said, and from where.
+
+    Args:
+        whole: everything; else only the tables that matter most and those with numbers of the paper.
+        docs: from the page to docs/.
+    """
+
+    whole: bool
+    docs: str
+
+    @property
+    def ledgers(self) -> str:
+        """From the page to the folder of ledgers."""
+        return f"{self.docs}../experiments/results"
+
+
+SHORT, WHOLE = Extent(whole=False, docs=""), Extent(whole=True, docs="../")
+
+
+def experiment_lines(
+    experiment: Experiment, notes: Notes, drawings: Sequence[Drawing], extent: Extent
+) -> Iterator[str]:
+    """Yields the section, or the page.
 
     Args:
         experiment: of which.
         notes: written by hand.
         drawings: its figures.
-        links: from the page to the folder of ledgers.
+        extent: how much of it.
     """
-    results = experiment.results
+    results, links = experiment.results, extent.ledgers
     parts = {section.id: section for section in sections(results)}
-    yield from _heading(experiment, "", 2, experiment.name)
+    yield from _heading(experiment, "", 1 if extent.whole else 2, experiment.name)
     yield from (["", notes.about[experiment.name]] if experiment.name in notes.about else [])
     yield from ("", *facts(experiment, links))
-    yield from _tables(parts["examples"].tables if "examples" in parts else ())
+    yield _elsewhere(experiment, extent)
+    yield from _tables(parts["examples"].tables if "examples" in parts else (), extent)
     shown = list(pictures(experiment, links))
     yield from _fold("Examples", shown) if shown else ()
     for part in PARTS:
         drawn = [drawing for drawing in drawings if drawing.figure.section == part]
         if part in parts:
-            yield from _part(experiment, parts[part], drawn)
+            yield from _part(experiment, parts[part], drawn, extent)
         if part == "non-transfer":
-            yield from _tables(list(sure_tables(experiment)))
+            yield from _tables(list(sure_tables(experiment)), extent)
     beside = list(rate_tables(experiment))
     if beside:
-        yield from _heading(experiment, "c1c2", 3, f"{experiment.name}: beside C1&C2t/u")
-        yield from _tables(beside)
-    yield from _differences(experiment, notes)
+        yield from _heading(experiment, "c1c2", 3 - extent.whole, f"{experiment.name}: beside C1&C2t/u")
+        yield from _tables(beside, extent)
+    if not extent.whole:
+        yield from _differences(experiment, notes)
     if "failures" in parts:
-        yield from _part(experiment, parts["failures"], [])
-    yield from _fold("All of it in plain words", [f"- {safe(sentence)}" for sentence in parts["words"].said])
+        yield from _part(experiment, parts["failures"], [], extent)
+    if extent.whole:
+        yield from _fold("All of it in plain words", [f"- {safe(sentence)}" for sentence in parts["words"].said])
 
 
-def figure_lines(drawings: Sequence[Drawing]) -> Iterator[str]:
-    """Yields pictures with their captions; those that are folded away on the report's page are so here."""
+def figure_lines(drawings: Sequence[Drawing], extent: Extent) -> Iterator[str]:
+    """Yields pictures with their captions; those that are folded away on the report's page are so here, or left out."""
     for drawing in drawings:
         figure = drawing.figure
         caption = f"*{safe(figure.title)}.* {safe(figure.caption)}"
-        shown = [f"![{safe(figure.title)}](figures/{drawing.file})", "", caption]
-        yield from _fold(figure.title, shown) if figure.folded else ("", *shown)
+        shown = [f"![{safe(figure.title)}]({extent.docs}figures/{drawing.file})", "", caption]
+        if not figure.folded:
+            yield from ("", *shown)
+        elif extent.whole:
+            yield from _fold(figure.title, shown)
 
 
-def _part(experiment: Experiment, section: Section, drawn: Sequence[Drawing]) -> Iterator[str]:
+def _elsewhere(experiment: Experiment, extent: Extent) -> str:
+    """Where the other of the two stands."""
+    if extent.whole:
+        return f"- Beside the paper, with reasons: [results.md]({extent.docs}results.md#{experiment.name})."
+    return f"- All its tables: [results/{safe(experiment.name)}.md](results/{experiment.name}.md)."
+
+
+def _part(experiment: Experiment, section: Section, drawn: Sequence[Drawing], extent: Extent) -> Iterator[str]:
     title = section.title[0].lower() + section.title[1:]
-    yield from _heading(experiment, section.id, 3, f"{experiment.name}: {title}")
-    yield from (["", safe(section.intro)] if section.intro else [])
-    yield from figure_lines(drawn)
-    yield from _tables(section.tables, _beside_paper(experiment))
+    content = [*figure_lines(drawn, extent), *_tables(section.tables, extent, _beside_paper(experiment))]
+    if content:
+        yield from _heading(experiment, section.id, 3 - extent.whole, f"{experiment.name}: {title}")
+        yield from (["", safe(section.intro)] if section.intro else [])
+        yield from content
 
 
 def _heading(experiment: Experiment, part: str, level: int, text: str) -> Iterator[str]:
@@ -100,8 +137,9 @@ def _beside_paper(experiment: Experiment) -> tuple[str, ...]:
     return tuple(f"attack-transfer-{metric}-{place}" for metric in ("auroc", "accuracy") for place in places)
 
 
-def _tables(tables: Sequence[Table], compared: Sequence[str] = ()) -> Iterator[str]:
-    for fold, group in blocks([_folded(table, compared) for table in tables]):
+def _tables(tables: Sequence[Table], extent: Extent, compared: Sequence[str] = ()) -> Iterator[str]:
+    wanted = [table for table in tables if extent.whole or table.id in OPEN or table.has_paper]
+    for fold, group in blocks([_folded(table, compared) for table in wanted]):
         lines = [part for table in group for part in ("", *table_lines(table))]
         yield from _fold(fold, lines[1:]) if fold else lines
 
