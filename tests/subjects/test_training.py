@@ -105,6 +105,19 @@ def test_accuracy_is_that_of_the_subject_on_the_images_held_out(digits: ArraySou
     assert found.facts()["held out"] == f"others {test.digest}"
 
 
+@pytest.mark.parametrize("held_out", [True, False])
+def test_few_images_to_measure_on_leave_the_weights_as_they_are(
+    digits: ArraySource, straight: str, held_out: bool
+) -> None:
+    test = None if held_out else ArraySource("others", digits.pixels(range(600, 640)), digits.labels[600:])
+    subject = fresh()
+    found = train(subject, digits, test, RECIPE, measured=10)
+    assert {epoch.images for epoch in found.epochs} == {10}
+    assert (digest_of_weights(subject.module) == straight) == held_out
+    with pytest.raises(OptionError, match="measured is 0"):
+        train(subject, digits, recipe=RECIPE, measured=0)
+
+
 def test_the_module_is_left_in_its_modes_and_without_gradients(digits: ArraySource) -> None:
     subject = fresh()
     subject.module.eval()

@@ -28,6 +28,7 @@ from benfourier.subjects.weights import digest_of_weights, fill, read_weights, t
 from benfourier.subjects.zoo import ZOO
 
 HEAD, ALL = "head", "until all are right"  # kinds of trainings
+WATCHED = 64  # images that tell after each epoch how a training goes; what it came to is measured later, on all
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,6 +140,7 @@ def _learn(
             source,
             recipe=recipe,
             held_out=1 - share,
+            measured=WATCHED,
             until_right=ALL in marks,
             stage="head " if HEAD in marks else "",
             checkpoint=kept,

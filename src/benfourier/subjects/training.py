@@ -7,13 +7,14 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
 from benfourier.data.reading import Batch, Refusal, read
 from benfourier.data.source import Source
 from benfourier.data.splits import split
-from benfourier.errors import InputError, OptionError
+from benfourier.errors import InputError, OptionError, check_whole
 from benfourier.store.digest import digest_of
 from benfourier.subjects.checkpoint import Epoch, load_checkpoint, refuse_unfinished, save_checkpoint
 from benfourier.subjects.learning import Learner, Lesson
@@ -67,6 +68,7 @@ def train(
     recipe: Recipe | None = None,
     *,
     held_out: float = 0.1,
+    measured: int | None = None,
     until_right: bool = False,
     stage: str = "",
     checkpoint: str | PathLike[str] | None = None,
@@ -82,6 +84,7 @@ def train(
         test: images to measure on; without it a part of the source is held out.
         recipe: how to train.
         held_out: that part's share.
+        measured: at most so many of these images are measured on after each epoch; None for all.
         until_right: end with the first epoch after which all images learned from are classified correctly.
         stage: gives trainings that follow one another, with one seed, draws of their own.
         checkpoint: a file that is written before the first epoch and after each.
@@ -94,12 +97,14 @@ def train(
         raise OptionError("resume is asked for without a checkpoint; name the file to go on from")
     if path is not None and not resume:
         refuse_unfinished(path)
-    learned, measured, refusals = _parts(source, test, held_out, recipe.seed, show_progress)
+    if measured is not None:
+        check_whole("measured", measured)
+    lesson, exam, refusals = _parts(source, test, held_out, measured, recipe.seed, show_progress)
     data = _data(source, test, held_out)
     run = {"network": _network(subject), "images": _look(subject), **data, **asdict(recipe)}
     epochs: tuple[Epoch, ...] = ()
     with _awake(subject.module):
-        learner = Learner(subject, recipe, Lesson(learned, subject), Lesson(measured, subject), stage)
+        learner = Learner(subject, recipe, Lesson(lesson, subject), Lesson(exam, subject), stage)
         if path is not None and resume:
             epochs = load_checkpoint(path, run, subject.module, learner.optimiser)
         elif path is not None:  # proves that the place can be written before hours are spent
@@ -116,16 +121,16 @@ def train(
 
 
 def _parts(
-    source: Source, test: Source | None, held_out: float, seed: int, show: bool | None
+    source: Source, test: Source | None, held_out: float, most: int | None, seed: int, show: bool | None
 ) -> tuple[Batch, Batch, tuple[Refusal, ...]]:
     """Images to learn from, images to measure on, and those that cannot be read."""
     if test is not None:
-        learned, measured = read(source, show=show), read(test, show=show)
+        learned, measured = read(source, show=show), read(test, np.arange(len(test))[:most], show=show)
     else:
         if not 0 < held_out < 1:
             raise OptionError(f"held_out is {held_out!r}; it must be between 0 and 1, such as 0.1")
         rows = split(source.ids, source.labels, {"learn": 1 - held_out, "measure": held_out}, seed=seed)
-        learned, measured = (read(source, rows[part], show=show) for part in ("learn", "measure"))
+        learned, measured = (read(source, part, show=show) for part in (rows["learn"], rows["measure"][:most]))
     if len(learned.images) < 2:
         raise InputError(f"{source.name}: there is one image to learn from; give at least two")
     return learned.images, measured.images, (*learned.refusals, *measured.refusals)
