@@ -31,6 +31,7 @@ OPEN = {
     *("non-transfer-over", "attack-transfer-auroc-1", "attack-transfer-accuracy-1", "mixed-auroc", "mixed-overall"),
     *("control", "costs", "crafted", "failures", "c1c2", "sure"),
 }
+KEPT = {*OPEN, "layers-test"}  # on the short page, whether the paper has its like or not
 FOLDS = {
     "attack-transfer-auroc": "AUROC, detector by detector",
     "attack-transfer-accuracy": "Accuracy, detector by detector",
@@ -138,7 +139,7 @@ def _beside_paper(experiment: Experiment) -> tuple[str, ...]:
 
 
 def _tables(tables: Sequence[Table], extent: Extent, compared: Sequence[str] = ()) -> Iterator[str]:
-    wanted = [table for table in tables if extent.whole or table.id in OPEN or table.has_paper]
+    wanted = [table for table in tables if extent.whole or table.id in KEPT or table.has_paper]
     for fold, group in blocks([_folded(table, compared) for table in wanted]):
         lines = [part for table in group for part in ("", *table_lines(table))]
         yield from _fold(fold, lines[1:]) if fold else lines
