@@ -122,6 +122,14 @@ def test_fused_agrees_on_any_few_atoms(levels: list[float], entries: int, centre
     assert worst(x, centre=centre) <= 1
 
 
+@pytest.mark.parametrize("entries", [200, 257, 3000, 100_000])
+@pytest.mark.parametrize("power", [-149, -130, -90, -60])
+def test_rows_that_float32_hardly_holds_agree_once_centred(entries: int, power: int) -> None:
+    bits = torch.randint(0, 2, (2, entries), generator=torch.Generator().manual_seed(0))
+    assert worst((bits * 2.0**power).float()) <= 1
+    assert worst((bits * 2.0**power).float(), centre=False) <= 1
+
+
 def test_a_counter_that_overflows_to_nothing_leaves_other_rows_alone() -> None:
     x = normal(12, 16_384)
     x[::2, :8192] = 1.2345 * 2.0**-20  # 2^13 in one bin, alone in its octave

@@ -21,6 +21,13 @@ from benfourier.kernels.steps import ADD, AS_IS, RECTIFY, SCALE, added, rectifie
 from benfourier.kernels.team import at_address, together
 
 TOO_LARGE = np.uint32(0x71800000)  # bits of 2^100: SCALE times such entries could overflow
+TOO_SMALL = np.uint32(0x21800000)  # bits of 2^-60: entries may come as near to the mean as 2^-53 of that, and be normal
+
+
+@inlined
+def within_reach(peak):
+    """True if float32 holds a row with such a largest entry, and what centring leaves of it."""
+    return peak == 0 or TOO_SMALL <= peak < TOO_LARGE
 
 
 @inlined
@@ -31,7 +38,7 @@ def float_row(row, length, sums, peaks, atoms, centre, policy, ways, desk, out):
     """
     bins, tables, roughest, circle_bins, circle_table = ways
     out[:] = np.nan
-    if peaks.max() < TOO_LARGE:
+    if within_reach(peaks.max()):
         mean = sums.sum() / length if centre else 0.0
         base = base_of(peaks, mean)
         octaves.magnitudes_of_row(row, mean, base, bins, tables, roughest, policy, desk, atoms, out)
@@ -58,7 +65,7 @@ def _octave_rows(first, last, rows, centre, policy, channels, ways, out):
 
 @jit
 def octave_rows(team, start, stop, rows, centre, policy, channels, ways, out):
-    """Writes |â_n| of every float32 row, NaN for rows with entries that are too large.
+    """Writes |â_n| of every float32 row, NaN for rows whose largest entries are too large or too small.
 
     Channels, if they are last in memory, are looked at for values that they repeat; else their number is 0.
     """
@@ -129,14 +136,14 @@ def _circle_rows(first, last, rows, centre, policy, bins, table, out):
     for i in range(first, last):
         out[i] = np.nan
         survey_row(rows[i], sums, peaks)
-        if peaks.max() < TOO_LARGE:
+        if within_reach(peaks.max()):
             mean = sums.sum() / rows.shape[1] if centre else 0.0
             circle.magnitudes_of_row(rows[i], mean, bins, table, policy, none, out[i])
 
 
 @jit
 def circle_rows(team, start, stop, rows, centre, policy, bins, table, out):
-    """Writes |â_n| of every row, NaN for rows with entries that are too large."""
+    """Writes |â_n| of every row, NaN for rows whose largest entries are too large or too small."""
     together(_circle_rows, team, start, stop, (rows, centre, policy, bins, table, out))
 
 
@@ -162,7 +169,7 @@ def _count_pieces(first, last, rows, piece, means, highest, bins, filled, found)
     counters = apart(2 * bins, np.uint64)
     for k in range(first, last):
         i, j = k // per_row, k % per_row
-        if highest[i] < TOO_LARGE:
+        if within_reach(highest[i]):
             counters[:] = 0
             circle.count_row(rows[i, j * piece : (j + 1) * piece], means[i], bins, counters)
             found[i, j, 0], found[i, j, 1] = circle.unpack(counters, bins, filled[i, j])
@@ -179,7 +186,7 @@ def _join_pieces(first, last, length, means, highest, policy, bins, table, fille
     none = (0, few_for(0))
     for i in range(first, last):
         out[i] = np.nan
-        if highest[i] < TOO_LARGE:
+        if within_reach(highest[i]):
             for j in range(1, filled.shape[1]):
                 filled[i, 0] += filled[i, j]
                 found[i, 0] += found[i, j]
@@ -189,7 +196,7 @@ def _join_pieces(first, last, length, means, highest, policy, bins, table, fille
 
 @jit
 def join_pieces(team, start, stop, length, means, highest, policy, bins, table, filled, found, out):
-    """Writes |â_n| of every row from the circles of its pieces, NaN for rows with entries that are too large."""
+    """Writes |â_n| of every row from the circles of its pieces, NaN for rows with entries out of reach."""
     together(_join_pieces, team, start, stop, (length, means, highest, policy, bins, table, filled, found, out))
 
 

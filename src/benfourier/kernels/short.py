@@ -3,15 +3,12 @@
 import numpy as np
 
 from benfourier.kernels.lanes import LANES, survey
-from benfourier.kernels.loops import TOO_LARGE
+from benfourier.kernels.loops import TOO_LARGE, TOO_SMALL
 from benfourier.kernels.phasors import BIAS, add_few, few_for
 from benfourier.kernels.rows import add_atom, apart, finish, jit
 from benfourier.kernels.team import together
 
 MOST_ORDERS = 1000  # their error, 6e-7 each, stays a tenth of what a row of 256 entries may be off by
-_TOO_SMALL = np.uint32(
-    0x21800000
-)  # bits of 2^-60: entries may come as near to the mean as 2^-53 of that, and be normal
 
 
 @jit
@@ -25,7 +22,7 @@ def _short_rows(first, last, rows, centre, policy, out):
         few.value[:length] = rows[i]
         survey(few.value, few.value, whole // LANES, sums, peaks)
         out[i] = np.nan
-        if not _TOO_SMALL <= peaks.max() < TOO_LARGE:
+        if not TOO_SMALL <= peaks.max() < TOO_LARGE:
             continue
         mean = sums.sum() / length if centre else 0.0
         real[:], imaginary[:] = 0, 0
