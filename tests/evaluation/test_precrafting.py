@@ -2,17 +2,20 @@
 
 from pathlib import Path
 
+import pytest
+
 from benfourier.evaluation.executors import InProcess
 from benfourier.evaluation.plan_reading import read_plan
 from benfourier.evaluation.precrafting import precraft
 from benfourier.evaluation.preparing import prepare, survey
-from benfourier.store.cache import open_cache
+from benfourier.store.cache import Cache, open_cache
 from benfourier.store.records import Crafted
-from tests.evaluation.tiny import plan_in
+from tests.evaluation.tiny import PLAN, plan_in
 
 
-def test_what_pieces_leave_in_the_cache_is_all_that_the_set_needs(tmp_path: Path) -> None:
-    plan = read_plan(plan_in(tmp_path))
+@pytest.mark.parametrize(("chunk", "count"), [("", 5), ("chunk = 25", 8)])  # bim and strong have 70 images, deepfool 50
+def test_what_pieces_leave_in_the_cache_is_all_that_the_set_needs(chunk: str, count: int, tmp_path: Path) -> None:
+    plan = read_plan(plan_in(tmp_path, PLAN.replace("sources = 70", f"sources = 70\n{chunk}")))
     whole, pieces = open_cache(tmp_path / "whole"), open_cache(tmp_path / "pieces")
     assert whole is not None
     assert pieces is not None
@@ -25,6 +28,11 @@ def test_what_pieces_leave_in_the_cache_is_all_that_the_set_needs(tmp_path: Path
     prepare(plan, ground, again.append, pieces, False)
     added = {path.name for path in pieces.folder.rglob("*.safetensors")} - made
     needed = {path.name for path in whole.folder.rglob("*.safetensors")}
-    assert len(made & needed) >= 5  # bim and strong in two chunks each, deepfool in one
-    assert len(added) <= 4  # what the network says of noisy twins, which need all attacks
+    assert sum(_is_attack(pieces, name) for name in made & needed) == count
+    assert not any(_is_attack(pieces, name) for name in added)  # only what the network says of noisy twins
     assert again == told
+
+
+def _is_attack(cache: Cache, name: str) -> bool:
+    arrays = cache.get(name.removesuffix(".safetensors"))
+    return arrays is not None and "success" in arrays

@@ -49,6 +49,7 @@ def craft(
             beside={attack.label: (attack.name, attack.options) for attack in far},
             seed=plan.seed,
             cache=False if cache is None else cache.folder,
+            chunk=plan.chunk,
             report=lambda one: made.update({one.entry.label: one}),  # noqa: B023
             show_progress=show_progress,
         )

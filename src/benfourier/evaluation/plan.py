@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from benfourier.attacks.examples import CHUNK
 from benfourier.detectors.catalogue import method
 from benfourier.detectors.method import Method
 
@@ -128,6 +129,7 @@ class Plan:
         sources: images for detection, at most.
         calibration: further clean images that set thresholds, at most.
         transferred: images of the other sources for detection, at most.
+        chunk: images attacked between two savings.
         attacks: all of them.
         detectors: all of them, the trivial one among them.
         credit: whose photographs the images are.
@@ -150,6 +152,7 @@ class Plan:
     transferred: int
     attacks: tuple[AttackPlan, ...]
     detectors: tuple[DetectorPlan, ...]
+    chunk: int = CHUNK
     credit: str = ""
     groups: dict[str, list[int | str]] = field(default_factory=dict)
     ledger: str = ""

@@ -7,6 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from benfourier.attacks.examples import CHUNK
 from benfourier.errors import InputError, PlanError
 from benfourier.evaluation.plan import PROTOCOLS, STUDIES, TRIVIAL, ZOOS, DetectorPlan, Plan
 from benfourier.evaluation.plan_data import data_of
@@ -101,6 +102,7 @@ def _plan(table: Table, path: Path) -> Plan:
     sources = sizes.whole("sources", 300, least=LEAST)
     calibration = sizes.whole("calibration", 1200, least=0)
     transferred = sizes.whole("other", sources, least=LEAST, most=sources)
+    chunk = sizes.whole("chunk", CHUNK)
     sizes.done()
     attacks = tuple(attack_of(entry, sources) for entry in table.tables("attacks"))
     detectors = tuple(detector_of(entry, seed, sources, calibration) for entry in table.tables("detectors"))
@@ -121,6 +123,7 @@ def _plan(table: Table, path: Path) -> Plan:
         sources=sources,
         calibration=calibration,
         transferred=transferred,
+        chunk=chunk,
         attacks=attacks,
         detectors=detectors,
         credit=data.credit,

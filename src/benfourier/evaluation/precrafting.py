@@ -8,7 +8,7 @@ from functools import cache
 import torch
 
 from benfourier import progress
-from benfourier.attacks.examples import CHUNK, make_examples
+from benfourier.attacks.examples import make_examples
 from benfourier.data.labelled import Labelled
 from benfourier.evaluation.executors import Executor
 from benfourier.evaluation.plan import Plan
@@ -49,7 +49,7 @@ class Crafter:
         """Leaves one piece in the cache: its chunk is one of those that the whole set is made of."""
         attack = self.plan.attack(piece.attack)
         images = _images(_ground(self), piece.second)
-        part = slice(piece.start, min(piece.start + CHUNK, attack.sources))
+        part = slice(piece.start, min(piece.start + self.plan.chunk, attack.sources))
         make_examples(
             _ground(self).opened.subject,
             images.images[part],
@@ -58,6 +58,7 @@ class Crafter:
             attack={attack.label: (attack.name, attack.options)},
             seed=self.plan.seed,
             cache=self.cache.folder,
+            chunk=self.plan.chunk,
             show_progress=False,
         )
 
@@ -98,7 +99,7 @@ def one_thread() -> Iterator[None]:
 def _pieces(plan: Plan, ground: Ground) -> Iterator[Piece]:
     for second in (False, True) if ground.other is not None else (False,):
         for attack in plan.attacks:
-            for start in range(0, min(attack.sources, len(_images(ground, second).ids)), CHUNK):
+            for start in range(0, min(attack.sources, len(_images(ground, second).ids)), plan.chunk):
                 yield Piece(second, attack.label, start)
 
 
