@@ -2,7 +2,12 @@
 
 import os
 import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from multiprocessing import active_children
+from pathlib import Path
 
 import pytest
 
@@ -25,6 +30,15 @@ def threads(_: int) -> tuple[int, str | None]:
     return torch.get_num_threads(), os.environ.get("OMP_NUM_THREADS")
 
 
+def tick(told: str) -> None:
+    """Writes into a file for as long as the process lives."""
+    with Path(told).open("a", encoding="utf-8") as file:
+        while True:
+            file.write(".")
+            file.flush()
+            time.sleep(0.02)
+
+
 @pytest.mark.parametrize("executor", [InProcess(), ProcessPool(2)])
 def test_a_task_that_fails_does_not_stop_the_others(executor: Executor) -> None:
     found = dict(executor.run([1, 2, 3, 4], square))
@@ -45,6 +59,37 @@ def test_processes_have_one_thread_and_end_when_nobody_listens() -> None:
     assert active_children() == []
 
 
+def test_a_process_does_not_outlive_its_killed_parent(tmp_path: Path) -> None:
+    ticks, file = tmp_path / "ticks", tmp_path / "parent.py"
+    ticks.touch()
+    file.write_text(
+        "from benfourier.evaluation.executors import ProcessPool\n"
+        "from tests.evaluation.test_executors import tick\n"
+        f"if __name__ == '__main__': list(ProcessPool(1).run([{str(ticks)!r}], tick))\n",
+        encoding="utf-8",
+    )
+    here = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen([sys.executable, str(file)], env=here) as parent:  # noqa: S603
+        begun = _soon(lambda: ticks.stat().st_size > 0)
+        parent.kill()
+
+    def is_still() -> bool:
+        before = ticks.stat().st_size
+        time.sleep(1)
+        return ticks.stat().st_size == before
+
+    assert begun
+    assert _soon(is_still)
+
+
 def test_no_process_at_all_is_refused() -> None:
     with pytest.raises(OptionError, match=r"workers is 0; it must be a whole number of at least 1"):
         ProcessPool(0)
+
+
+def _soon(happened: Callable[[], bool]) -> bool:
+    """Waits until something has happened, for two minutes at most."""
+    until = time.monotonic() + 120
+    while not happened() and time.monotonic() < until:
+        time.sleep(0.05)
+    return happened()

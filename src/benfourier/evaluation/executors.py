@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
+from threading import Thread
 from typing import Generic, Protocol, TypeVar
 
 from benfourier.errors import check_whole
@@ -139,14 +140,22 @@ class _Worker(Generic[Task]):
 
 
 def _work(line: Connection, do: Callable[[Task], Result]) -> None:
-    """Does tasks until nobody asks any more. The parent alone hears Ctrl-C."""
+    """Does tasks until nobody asks any more. The parent alone hears Ctrl-C; if it is killed, this process ends too."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Thread(target=_outlive_nobody, daemon=True).start()
     while True:
         try:
             task: Task = line.recv()
         except (EOFError, OSError):
             return
         line.send(attempt(do, task))
+
+
+def _outlive_nobody() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)  # amid a task too: nobody is left to take its result
 
 
 @contextmanager
