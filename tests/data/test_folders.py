@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from benfourier.data import ArraySource, Refusal, batches, folder, open_source, read
+from benfourier.data.credits import credit_of
 from benfourier.data.files import read_size
 from benfourier.data.resize import RULES, fit
 from benfourier.errors import ImageError, InputError, OptionError
@@ -301,3 +302,20 @@ def test_the_digest_of_a_folder_tells_contents_apart(classed: Path) -> None:
     save(classed / "dog" / "c.png", PIXELS[1])
     found.append(folder(classed).digest)
     assert len(set(found)) == 5
+
+
+def test_a_credit_is_told_image_by_image(tmp_path: Path) -> None:
+    home = tabled(tmp_path / "photos", "file,label,author\n0.png,0,Ann\n./1.png,1,{label} Bo\n2.png,1,Cy\n")
+    credit = credit_of(f"{home}:label", "{author}, class {label}, CC BY")
+    told = [credit(name) for name in open_source(f"{home}:label").ids]
+    assert told == ["Ann, class 0, CC BY", "{label} Bo, class 1, CC BY", "Cy, class 1, CC BY"]
+    assert credit("of another source.png") == ""
+    assert credit_of("digits", "by one and all")("7") == "by one and all"
+
+
+def test_a_credit_whose_column_is_not_there_is_refused(tmp_path: Path) -> None:
+    home = tabled(tmp_path / "photos", "file,label\n0.png,0\n1.png,1\n2.png,1\n")
+    with pytest.raises(OptionError, match=r"but 'author' is no column of .*labels\.csv; allowed: file, label"):
+        credit_of(str(home), "by {author}")
+    with pytest.raises(OptionError, match=r"credit is 'by \{author\}', but digits has no labels\.csv with 'author'"):
+        credit_of("digits", "by {author}")

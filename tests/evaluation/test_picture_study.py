@@ -60,9 +60,9 @@ def pixels(folder: Path, name: str) -> np.ndarray:
 
 def test_a_known_perturbation_is_magnified_at_its_place(tmp_path: Path) -> None:
     folder = tmp_path / "pictures"
-    picture = study(folder, each=1, credit="by the author")[0]
+    picture = study(folder, each=1, credit=lambda name: f"by the author of {name}")[0]
     clean, attacked, added = (pixels(folder, name) for name in picture.files)
-    assert (picture.attack, picture.source, picture.credit) == ("bim", "wall", "by the author")
+    assert (picture.attack, picture.source, picture.credit) == ("bim", "wall", f"by the author of {picture.id}")
     assert (picture.label, picture.fooled) == ("dark", "red")
     assert picture.l2 == pytest.approx(0.1, abs=1e-6)
     assert picture.magnified == 5.0

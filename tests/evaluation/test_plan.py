@@ -84,6 +84,12 @@ def test_weights_may_lie_in_the_folder_of_the_data(tmp_path: Path) -> None:
     assert weights_of(plan) == tmp_path / "there" / "w.st"
 
 
+def test_a_credit_that_the_source_cannot_tell_is_told_before_anything_runs(tmp_path: Path) -> None:
+    text = changed(('source = "digits"', 'source = "digits"\ncredit = "by {author}"'))
+    with pytest.raises(PlanError, match=r"data.credit is 'by \{author\}', but digits has no labels.csv"):
+        check_opens(read_plan(plan_in(tmp_path, text)))
+
+
 def test_weights_that_are_not_there_are_told_before_anything_runs(tmp_path: Path) -> None:
     text = changed(("train = { epochs = 8, share = 0.5, shift = 0, batch = 64, bf16 = false }", 'weights = "w.st"'))
     with pytest.raises(PlanError, match=r"network.weights is 'w.st'; there is no such file"):

@@ -232,7 +232,7 @@ def test_only_images_that_may_be_published_are_shown(tmp_path: Path, source: str
     maker = Maker(source=source)
     lines = "\n".join(shown_pictures(Experiment("x", gather(pictures(tmp_path, maker))), "results"))
     assert ('<img src="results/bim-0-clean.png"' in lines) == shown
-    assert ("Photographs: a photographer" in lines) == shown
+    assert ("Photographs, made smaller: a photographer" in lines) == shown
 
 
 def test_the_best_worst_case_over_all_attacks_comes_first() -> None:

@@ -44,7 +44,7 @@ def pictures(experiment: Experiment, links: str) -> Iterator[str]:
         )
         yield line(safe(attack), *images)
     for credit in dict.fromkeys(picture.credit for picture in first.values() if picture.credit):
-        yield from ("", f"Photographs: {safe(credit)}")
+        yield from ("", f"Photographs, made smaller: {safe(credit)}")
 
 
 def accuracy(experiment: Experiment) -> str:

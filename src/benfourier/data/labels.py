@@ -60,13 +60,10 @@ def _is_picture(file: str) -> bool:
 
 
 def _by_table(table: Path, column: str | None, classes: Sequence[str] | None) -> Labelled:
-    rows = _rows(table)
+    rows = rows_of(table)
     columns = list(rows[0])
-    file_column = next((name for name in FILE_COLUMNS if name in columns), None)
-    if file_column is None:
-        raise InputError(f"{table}: its columns are {', '.join(columns)}; one must be {' or '.join(FILE_COLUMNS)}")
     label_column = _label_column(columns, column, table)
-    files = tuple(_inside(row[file_column], place, table) for place, row in enumerate(rows, 2))
+    files = files_of(table, rows)
     words = [row[label_column] for row in rows]
     if "" in words:
         raise InputError(f"{table}: line {words.index('') + 2} has no {label_column}; every image needs a label")
@@ -80,8 +77,16 @@ def _by_table(table: Path, column: str | None, classes: Sequence[str] | None) ->
     return Labelled(files, labels, names)
 
 
-def _rows(table: Path) -> list[dict[str, str]]:
-    """The lines of a table by column, without spaces around words."""
+def files_of(table: Path, rows: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
+    """Returns the files that the lines of a table name, as paths below its folder."""
+    column = next((name for name in FILE_COLUMNS if name in rows[0]), None)
+    if column is None:
+        raise InputError(f"{table}: its columns are {', '.join(rows[0])}; one must be {' or '.join(FILE_COLUMNS)}")
+    return tuple(_inside(row[column], place, table) for place, row in enumerate(rows, 2))
+
+
+def rows_of(table: Path) -> list[dict[str, str]]:
+    """Returns the lines of a table by column, without spaces around words."""
     try:
         with table.open(newline="", encoding="utf-8-sig") as file:
             rows = list(csv.DictReader(file, strict=True))

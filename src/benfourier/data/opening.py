@@ -37,7 +37,7 @@ def open_source(
     """
     if text in EMBEDDED:
         return embedded(text)
-    path, part = _path_and_part(text)
+    path, part = path_and_part(text)
     if path.is_dir():
         kind = holds_official_files(path)
         if kind is not None:
@@ -49,8 +49,8 @@ def open_source(
     return npz(path, part) if kind == "npz" else _OFFICIAL[kind](path, part)
 
 
-def _path_and_part(text: str) -> tuple[Path, str | None]:
-    """A path that exists, and the word behind its last colon if that is no part of it."""
+def path_and_part(text: str) -> tuple[Path, str | None]:
+    """Returns a path that exists, and the word behind its last colon if that is no part of it."""
     path, (before, _, word) = Path(text), text.rpartition(":")
     if text and path.exists():
         return path, None

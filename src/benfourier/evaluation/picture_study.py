@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from benfourier import progress
+from benfourier.data.credits import Credit
 from benfourier.data.splits import spread
 from benfourier.errors import check_whole
 from benfourier.evaluation.parts import OUTSIDE, TEST, TRAIN, Kind, Part, digest_of_network, kinds_of
@@ -28,7 +29,7 @@ def picture_study(
     each: int = 3,
     side: int = 160,
     seed: int = 0,
-    credit: str = "",
+    credit: Credit = lambda _: "",
     known: Collection[str] = (),
     show_progress: bool | None = None,
 ) -> Iterator[Picture]:
@@ -44,7 +45,7 @@ def picture_study(
         each: pictures per attack and source.
         side: of the PNGs, at most; smaller images stay as they are.
         seed: another seed chooses other images.
-        credit: whose photographs they are.
+        credit: whose a photograph is, by its id.
         known: keys of records that are there already; they are not yielded, but their files are made.
         show_progress: True or False to force the bar; None draws it on a terminal.
     """
@@ -55,8 +56,9 @@ def picture_study(
     chosen = list(_chosen(parts, each, seed))
     with progress.bar(len(chosen), "pictures", show=show_progress) as advance:
         for kind, row in chosen:
-            key = digest_of((network, "picture", repr((side, credit)), kind.identity, kind.ids[row]))
-            picture = _picture(subject, kind, row, folder, side, credit, key)
+            whose = credit(kind.ids[row])
+            key = digest_of((network, "picture", repr((side, whose)), kind.identity, kind.ids[row]))
+            picture = _picture(subject, kind, row, folder, side, whose, key)
             if key not in known:
                 yield picture
             advance(1, kind.name)

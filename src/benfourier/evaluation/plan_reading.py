@@ -151,7 +151,8 @@ def _check_roles(table: Table, plan: Plan) -> None:
 
 
 def check_opens(plan: Plan) -> None:
-    """Raises PlanError if a source, or a file of weights, is not there."""
+    """Raises PlanError if a source, a column of its credit, or a file of weights is not there."""
+    from benfourier.data.credits import credit_of
     from benfourier.data.opening import open_source
 
     for key, text in (("data.source", plan.source), *(("data.other", text) for text in plan.other)):
@@ -160,5 +161,9 @@ def check_opens(plan: Plan) -> None:
                 open_source(place_of(plan, text), channels=plan.network.look.get("channels", 3))
             except InputError as error:
                 raise PlanError(f"{key}: {error}") from error
+    try:
+        credit_of(place_of(plan, plan.source), plan.credit)
+    except InputError as error:
+        raise PlanError(f"data.{error}") from error
     if plan.network.weights not in ("", ZOOS) and not Path(weights_of(plan)).is_file():
         raise PlanError(f"network.weights is {plan.network.weights!r}; there is no such file beside the plan")

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from benfourier.data.credits import credit_of
 from benfourier.detectors.detector import Detector
 from benfourier.detectors.fitting import fit
 from benfourier.errors import BenfourierError
@@ -13,6 +14,7 @@ from benfourier.evaluation.bench import Bench
 from benfourier.evaluation.outcomes import memo_of, method_of
 from benfourier.evaluation.parts import OUTSIDE, TEST, TRAIN, Part
 from benfourier.evaluation.plan import Plan
+from benfourier.evaluation.plan_reading import place_of
 from benfourier.evaluation.scoring import Bencher
 from benfourier.evaluation.trials import Trial
 from benfourier.store.cache import Cache
@@ -63,7 +65,8 @@ def study(
         from benfourier.evaluation.picture_study import picture_study
 
         folder = ledger.with_name(f"{ledger.stem}-pictures")
-        yield from picture_study(bench.subject, parts, folder, seed=plan.seed, credit=plan.credit, **common)
+        credit = credit_of(place_of(plan, plan.source), plan.credit)
+        yield from picture_study(bench.subject, parts, folder, seed=plan.seed, credit=credit, **common)
 
 
 def parts_of_bench(bench: Bench, plan: Plan) -> list[Part]:
