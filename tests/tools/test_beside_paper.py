@@ -155,6 +155,12 @@ def test_the_headline_has_our_settings_then_the_papers_then_the_papers_numbers()
     assert [bool(data) for data, _ in rows] == [True, False, False, False]
 
 
+def test_the_headline_has_each_database_once_and_photos_too() -> None:
+    found = [experiment(several(), paper) for paper in ("imagenet-alexnet", None, None)]
+    rows = re.findall(r"^\| (\S+), .*? \| `mbf` \|", headline(found), flags=re.MULTILINE)
+    assert rows == ["cifar10", "imagenet-alexnet"]
+
+
 @pytest.mark.parametrize(("source", "shown"), [("cifar10", True), ("mnist-5k", False)])
 def test_the_matrix_beside_the_papers_is_not_folded_away(tmp_path: Path, source: str, shown: bool) -> None:
     folder = root(tmp_path / "p", x=without_scores(several(source)))

@@ -14,7 +14,7 @@ from tools.results.facts import accuracy
 from tools.results.summary import mbf_label
 
 BLOCK = re.compile(r"(<!-- headline -->\n).*?(<!-- /headline -->)", re.DOTALL)
-DATABASES = ("cifar10", "svhn", "mnist")
+DATABASES = ("cifar10", "svhn", "imagenet-alexnet", "imagenet-vgg16", "mnist")
 ATTACKS = ("bim", "cw-l2", "deepfool", "r-pgd")
 END = (
     "AUROC in per cent with 95 % intervals, fitted to and tested on the attack of the column, other images. Where mbf "
@@ -24,8 +24,9 @@ END = (
 
 
 def headline(experiments: Sequence[Experiment]) -> str:
-    """Returns the lines between the markers; nothing while there is no number."""
-    rows = [row for experiment in experiments if experiment.database in DATABASES for row in _rows(experiment)]
+    """Returns the lines between the markers, of one experiment per database; nothing while there is no number."""
+    first = {experiment.database: experiment for experiment in reversed(experiments) if any(_rows(experiment))}
+    rows = [row for database in DATABASES if database in first for row in _rows(first[database])]
     if not rows:
         return ""
     head = (line("data, network", "detector", *(f"`{a}`" for a in ATTACKS)), line(*["---"] * (2 + len(ATTACKS))))
