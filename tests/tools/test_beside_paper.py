@@ -147,6 +147,7 @@ def test_the_summary_compares_the_papers_settings_and_tells_of_ours() -> None:
     told = list(summary(experiment(several())))
     assert told[0].startswith("Fitted to and tested on the same attack: AUROC of “mbf, paper” ")
     assert any(line.startswith("Fitted to and tested on the same attack, mbf has ") for line in told)
+    assert any(line.startswith("Tested on images of another source, mbf has ") for line in told)
 
 
 def test_the_headline_has_our_settings_then_the_papers_then_the_papers_numbers() -> None:

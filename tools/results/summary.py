@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from benfourier.report.counterparts import papers_mbf
 from benfourier.report.gaps import METRICS, NEAR, Gap, gaps
-from benfourier.report.results import ALONE, MBF, STRENGTH, TRANSFER, Results
+from benfourier.report.results import ALONE, ELSEWHERE, MBF, STRENGTH, TRANSFER, Results
 from benfourier.report.spots import Spot, counted, named, spots
 from benfourier.report.transfer_tables import boundary_attacks
 from benfourier.report.words import PLACES, against_trivial, held
@@ -24,13 +24,13 @@ def summary(experiment: Experiment) -> Iterator[str]:
         yield "No trial of mbf is finished yet."
         return
     own = papers_mbf(results) or label
-    for protocol in (ALONE, TRANSFER):
+    for protocol in (ALONE, TRANSFER, ELSEWHERE):
         yield from _beside_paper(named(own), protocol, [g for g in gaps(results, own) if _of(g, protocol)])
     near = boundary_attacks(results)
-    groups: dict[str, list[Spot]] = {place: [] for place in (PLACES[ALONE], UP, DOWN, SAME)}
-    for spot in (*spots(results, ALONE), *spots(results, STRENGTH)):
-        if spot.outcome.protocol == ALONE:
-            groups[PLACES[ALONE]].append(spot)
+    groups: dict[str, list[Spot]] = {place: [] for place in (PLACES[ALONE], PLACES[ELSEWHERE], UP, DOWN, SAME)}
+    for spot in (spot for protocol in (ALONE, ELSEWHERE, STRENGTH) for spot in spots(results, protocol)):
+        if spot.outcome.protocol != STRENGTH:
+            groups[PLACES[spot.outcome.protocol]].append(spot)
         elif spot.outcome.fitted == (spot.cell.attack,):
             groups[SAME].append(spot)
         elif set(spot.outcome.fitted) <= near:

@@ -52,7 +52,7 @@ def beside_paper(results: Results, label: str) -> Iterator[str]:
     """Yields a sentence per metric: which numbers lie more than two points from the paper's."""
     found = gaps(results, label)
     if not found:
-        yield f"The paper has no numbers beside which those of {named(label)} could stand."
+        yield f"The paper's tables by attack have no numbers beside which those of {named(label)} could stand."
     for metric, name in METRICS.items():
         of_it = [gap for gap in found if gap.metric == metric]
         far = sorted((gap for gap in of_it if abs(gap.points) > NEAR), key=lambda gap: -abs(gap.points))
