@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+import torch
 
 from benfourier.evaluation.executors import Broken, ProcessPool
 from benfourier.evaluation.plan_reading import read_plan
@@ -127,6 +128,22 @@ def test_studies_are_made_once_and_pictures_lie_beside_the_ledger(tmp_path: Path
     assert all((tmp_path / file).is_file() for picture in pictures for file in picture.files)
     again = run(tmp_path, text)
     assert (again.outcomes, again.records) == (0, 1)
+
+
+def test_costs_are_of_detectors_that_take_what_processes_have_kept(tmp_path: Path) -> None:
+    text = SMALL.replace(', "attack-transfer"]', "]")
+    cache, threads = tmp_path / "cache", torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        run(tmp_path, text, executor=ProcessPool(2), cache=cache)
+        kept = {file for file in cache.rglob("*") if file.is_file()}
+        asked = text.replace('["non-transfer"]', '["non-transfer"]\nstudies = ["cost"]')
+        came = run(tmp_path, asked, executor=ProcessPool(2), cache=cache)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)
+    assert (came.run, came.records) == (0, 3)
+    assert len({file for file in cache.rglob("*") if file.is_file()} - kept) == 1  # that they are known
 
 
 def test_a_large_set_is_split_once(tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def evaluate(
             advance(1, str(trial))
     if only is None:
         for name in plan.studies:
-            _study(name, bench, plan, keeper, kept, show_progress)
+            _study(name, bench, plan, keeper, kept, show_progress, apart=_apart(executor))
     added = keeper.added
     return Summary(
         ledger=keeper.ledger.path,
@@ -131,7 +131,7 @@ def _bench(
     plan: Plan, ground: Ground, keeper: Keeper, cache: Cache | None, executor: Executor | None, show: bool | None
 ) -> Bench:
     """What trials work on; attacks are made where trials will run, if these places share a cache."""
-    if cache is None or executor is None or isinstance(executor, InProcess):
+    if cache is None or executor is None or not _apart(executor):
         return prepare(plan, ground, keeper.add, cache, show)
     if not _crafted(plan, keeper):
         precraft(plan, ground, executor, cache, show)
@@ -197,10 +197,18 @@ def _keep(bench: Bench, plan: Plan, trial: Trial, result: tuple[Outcome, ...] | 
             keeper.add(Failure(key, f"{trial}, {ask.protocol}", result.error))
 
 
-def _study(name: str, bench: Bench, plan: Plan, keeper: Keeper, cache: Cache | None, show: bool | None) -> None:
+def _apart(executor: Executor | None) -> bool:
+    """True if trials run in other processes."""
+    return executor is not None and not isinstance(executor, InProcess)
+
+
+def _study(
+    name: str, bench: Bench, plan: Plan, keeper: Keeper, cache: Cache | None, show: bool | None, *, apart: bool
+) -> None:
     """Appends the records of one study; one that fails is told as a failure."""
+    known = frozenset(keeper.known)
     try:
-        for record in study(name, bench, plan, keeper.ledger.path, frozenset(keeper.known), cache, show):
+        for record in study(name, bench, plan, keeper.ledger.path, known, cache, show, apart=apart):
             keeper.add(record)
     except BenfourierError as error:
         keeper.add(Failure(digest_of(("study", name, plan.name)), f"study {name}", f"{type(error).__name__}: {error}"))

@@ -1,6 +1,7 @@
 """Studies of a plan: each yields records for the ledger, those that are there already left out."""
 
 from collections.abc import Collection, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from benfourier.evaluation.outcomes import memo_of, method_of
 from benfourier.evaluation.parts import OUTSIDE, TEST, TRAIN, Part
 from benfourier.evaluation.plan import Plan
 from benfourier.evaluation.plan_reading import place_of
+from benfourier.evaluation.precrafting import one_thread
 from benfourier.evaluation.scoring import Bencher
 from benfourier.evaluation.trials import Trial
 from benfourier.store.cache import Cache
@@ -32,6 +34,8 @@ def study(
     known: Collection[str],
     cache: Cache | None,
     show_progress: bool | None = None,
+    *,
+    apart: bool = False,
 ) -> Iterator[Record]:
     """Yields the records of one study.
 
@@ -43,9 +47,10 @@ def study(
         known: keys of records that are in the ledger.
         cache: of numbers and networks.
         show_progress: True or False to force the bar; None draws it on a terminal.
+        apart: trials ran in processes of one thread each; detectors are fitted with the numbers that these have kept.
     """
     if name == "cost":
-        yield from _costs(bench, plan, known, cache, show_progress)
+        yield from _costs(bench, plan, known, cache, show_progress, apart)
         return
     parts = parts_of_bench(bench, plan)
     common: dict[str, Any] = {"known": known, "show_progress": show_progress}
@@ -82,7 +87,7 @@ def parts_of_bench(bench: Bench, plan: Plan) -> list[Part]:
 
 
 def _costs(
-    bench: Bench, plan: Plan, known: Collection[str], cache: Cache | None, show_progress: bool | None
+    bench: Bench, plan: Plan, known: Collection[str], cache: Cache | None, show_progress: bool | None, apart: bool
 ) -> Iterator[Cost]:
     """Costs of all detectors, each fitted to the first attack; nothing is fitted if all of them are known."""
     from benfourier.evaluation.cost_study import cost_study
@@ -94,10 +99,10 @@ def _costs(
         return
     whole = bench.together(bench.source, [plan.labels("boundary")[0]])
     images = whole.clean[[row for row, name in enumerate(whole.ids) if bench.folds[name] == 0][:TIMED]]
+    with one_thread() if apart else nullcontext():
+        detectors = _fitted(bench, plan, cache)
     made = []
-    for cost in cost_study(
-        bench.subject, _fitted(bench, plan, cache), images, known=known, show_progress=show_progress
-    ):
+    for cost in cost_study(bench.subject, detectors, images, known=known, show_progress=show_progress):
         made.append(cost.key)
         yield cost
     if cache is not None and made:
