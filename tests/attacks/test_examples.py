@@ -6,9 +6,12 @@ import sys
 import time
 from collections.abc import Callable
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -259,6 +262,19 @@ class Otherwise(Scaled):
         return logits
 
 
+class Held(Scaled):
+    """The same with something else beside the factor."""
+
+    def __init__(self, held: object) -> None:
+        super().__init__()
+        self.held = held
+
+
+def far(last: float) -> Tensor:
+    """A tensor too long to be written out."""
+    return torch.tensor([*[0.0] * 2000, last, *[0.0] * 2000])
+
+
 def nudged(module: nn.Module) -> nn.Module:
     with torch.no_grad():
         next(module.parameters()).view(-1)[0] += 1e-6
@@ -278,6 +294,30 @@ def test_another_network_is_other_work() -> None:
     ]
     assert len({digest_of_subject(subject) for subject in subjects}) == len(subjects)
     assert digest_of_subject(bf.Subject(Scaled())) == digest_of_subject(subjects[0])
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (torch.tensor(0.1), torch.tensor(0.1 + 1e-7)),
+        ((far(0.0), 1), (far(1.0), 1)),
+        (np.zeros(2000), np.append(np.zeros(1999), 1.0)),
+        ([1.0, [2.0]], [1.0, [3.0]]),
+        ({"a": {1, 2}}, {"a": {1, 3}}),
+        (lambda x: x, lambda x: x + 1),
+        (partial(torch.add, torch.tensor(1.0)), partial(torch.add, torch.tensor(2.0))),
+        (SimpleNamespace(mean=torch.tensor(0.0)), SimpleNamespace(mean=torch.tensor(0.5))),
+    ],
+)
+def test_a_network_that_holds_other_numbers_is_other_work(one: object, other: object) -> None:
+    digests = [digest_of_subject(bf.Subject(Held(held))) for held in (one, deepcopy(one), other)]
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_an_attribute_that_leads_back_to_itself_ends() -> None:
+    ring: list[object] = [1]
+    ring.append(ring)
+    assert digest_of_subject(bf.Subject(Held(ring)))
 
 
 def start(folder: Path, cache: Path, out: Path) -> subprocess.Popen[bytes]:

@@ -1,11 +1,15 @@
 """What a result depends on, as digests: the network with all that decides its numbers, and images."""
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from importlib.metadata import version
 from types import CodeType
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from benfourier.store.digest import Part, digest_of
@@ -14,7 +18,9 @@ from benfourier.subjects.subject import Subject
 from benfourier.subjects.tracing import trace
 from benfourier.subjects.weights import digest_of_weights
 
-PLAIN = (bool, int, float, str, tuple, type(None))
+PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
+DEEP = 16  # objects within objects that are looked into
+Seen = dict[int, object]
 OWN = frozenset(vars(nn.Module()))  # attributes that torch itself gives to every module
 
 
@@ -49,17 +55,68 @@ def digests_of_images(images: Tensor) -> tuple[str, ...]:
 
 
 def _attributes(module: nn.Module) -> Iterator[Part]:
-    """What the weights do not tell: numbers and words, such as a factor, buffers that are not saved, and layouts."""
-    saved = module.state_dict().keys()
+    """What the weights do not tell: attributes such as a factor, buffers that are not saved, and layouts."""
+    saved, seen = module.state_dict().keys(), Seen()
     for name, part in module.named_modules():
-        held = {key: value for key, value in vars(part).items() if key not in OWN and isinstance(value, PLAIN)}
-        yield f"{name} {sorted(held.items())!r}"
+        held = {key: value for key, value in vars(part).items() if key not in OWN}
+        yield f"{name} {sorted((key, value) for key, value in held.items() if _is_plain(value))!r}"
+        if not type(part).__module__.startswith("torch."):
+            for key in sorted(key for key, value in held.items() if not _is_plain(value)):
+                yield f"{name} {key}"
+                yield from _content(held[key], seen)
     for name, parameter in module.named_parameters():
         yield f"{name} {parameter.stride()}"
     for name, buffer in module.named_buffers():
         if name not in saved:
             yield name
-            yield buffer.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+            yield _bytes(buffer)
+
+
+def _is_plain(value: object) -> bool:
+    return all(map(_is_plain, value)) if type(value) is tuple else isinstance(value, PLAIN)
+
+
+def _content(value: Any, seen: Seen, depth: int = DEEP) -> Iterator[Part]:
+    """What an attribute holds, the attributes of objects included; what cannot be looked into counts by its kind."""
+    yield f"{type(value).__module__}.{type(value).__qualname__}"
+    if isinstance(value, PLAIN):
+        yield repr(value)
+    elif isinstance(value, Tensor):
+        yield f"{value.dtype} {tuple(value.shape)}"
+        yield _bytes(value)
+    elif isinstance(value, np.ndarray) and value.dtype != object:
+        yield value
+    elif isinstance(value, set | frozenset):  # its order is another in every process
+        yield from sorted(digest_of(_content(item, {}, depth - 1)) for item in value)
+    elif depth and id(value) not in seen:
+        seen[id(value)] = value  # held, so that nothing else gets its number
+        inside = list(_inside(value))
+        yield str(len(inside))
+        for item in inside:
+            yield from _content(item, seen, depth - 1)
+        if inspect.isfunction(value):
+            yield from _compiled(value.__code__)
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    """What an object is made of."""
+    if isinstance(value, Mapping):
+        return [item for pair in value.items() for item in pair]
+    if isinstance(value, Sequence):
+        return value
+    if inspect.ismethod(value):
+        return [value.__func__, value.__self__]
+    if inspect.isfunction(value):
+        return [value.__defaults__, value.__kwdefaults__, *inspect.getclosurevars(value).nonlocals.values()]
+    if isinstance(value, partial):
+        return [value.func, value.args, value.keywords]
+    if isinstance(value, type) or inspect.isbuiltin(value):
+        return [value.__qualname__]
+    return [getattr(value, "__dict__", {})]
+
+
+def _bytes(tensor: Tensor) -> NDArray[np.uint8]:
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
 
 
 def _code(module: nn.Module) -> Iterator[Part]:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 NOISE = 1e-6  # share of its size by which a channel, rounded to float32, may spread without reason
+SINGULAR = 1e-6  # share of an image's direction that other images must have too
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +56,9 @@ class Gaussians:
 
         Its class mean moves, and S loses its share (S is still divided by all images, and δ stays). With d what the
         image had left, n of the N images in its class, and h = (1 − δ) n / (n − 1) / N:
-        (Σ − h d dᵀ)⁻¹ = Σ⁻¹ + h Σ⁻¹ d dᵀ Σ⁻¹ / (1 − h dᵀ Σ⁻¹ d). A class of that image alone is gone.
+        (Σ − h d dᵀ)⁻¹ = Σ⁻¹ + h Σ⁻¹ d dᵀ Σ⁻¹ / (1 − h dᵀ Σ⁻¹ d). A class of that image alone is gone. Where δ = 0 and
+        the image alone spread along a direction, 1 − h dᵀ Σ⁺ d = 0; with k = Σ⁺ d the pseudo-inverse is then (Meyer
+        1973) Σ⁺ − (k kᵀ Σ⁺ + Σ⁺ k kᵀ) / ‖k‖² + (kᵀ Σ⁺ k) k kᵀ / ‖k‖⁴.
 
         Args:
             rows: (N, C).
@@ -63,9 +66,8 @@ class Gaussians:
             classes: place of its class, (N,).
         """
         found, rows, place = self.distances(rows), self.scaled(rows), classes.unsqueeze(1)
-        framed = left @ self.frame
-        inverse = self.floor * left - framed @ self.frame.T if self.floor else framed @ self.frame.T  # Σ⁻¹ d
-        cross = (rows * inverse).sum(1, keepdim=True) - inverse @ self.means.T  # (N, K)
+        inverse = self._solved(left)  # Σ⁻¹ d
+        cross = self._crossed(rows, inverse)
         own_size = (left * inverse).sum(1, keepdim=True)
         others = (self.counts[place] - 1).clamp(min=1)
         own = torch.zeros_like(found).scatter(1, place, 1.0) / others
@@ -73,11 +75,25 @@ class Gaussians:
         cross = cross + own * own_size
         share = (1 - self.shrinkage) * self.counts[place] / others / self.counts.sum()
         rest = 1 - share * own_size
-        # without the image its direction has no variance left: then it does not count
-        gain = torch.where(rest > 1e-9, share / rest.clamp(min=1e-9), -1 / own_size.clamp(min=1e-300))
-        found = (found + gain * cross.square()).clamp(min=0)
+        without = found + share / rest.clamp(min=1e-12) * cross.square()
+        if self.shrinkage == 0:
+            size = inverse.square().sum(1, keepdim=True).clamp(min=1e-300)
+            again = self._solved(inverse)
+            twice = self._crossed(rows, again) + own * size
+            shape = (inverse * again).sum(1, keepdim=True) / size
+            less = found - (2 * cross * twice - shape * cross.square()) / size
+            without = torch.where(rest > SINGULAR, without, less)
         alone = (self.counts[place] == 1) & (own > 0)
-        return found.masked_fill(alone, torch.inf)
+        return without.clamp(min=0).masked_fill(alone, torch.inf)
+
+    def _solved(self, rows: Tensor) -> Tensor:
+        """Σ⁻¹ of each row, (N, C)."""
+        framed = rows @ self.frame @ self.frame.T
+        return self.floor * rows - framed if self.floor else framed
+
+    def _crossed(self, rows: Tensor, others: Tensor) -> Tensor:
+        """The products of another row with each row less each mean, (N, K)."""
+        return (rows * others).sum(1, keepdim=True) - others @ self.means.T
 
 
 def _squared(rows: Tensor, points: Tensor) -> Tensor:

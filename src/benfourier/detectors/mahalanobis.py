@@ -125,7 +125,7 @@ def _joined(
         means=torch.cat([g.means for g in gaussians], 1),
         frames=torch.cat([g.frame.flatten() for g in gaussians]),
         counts=gaussians[0].counts,
-        left=torch.cat([left[again].float() for _, left in parts], 1),
+        left=torch.cat([left[again].to(torch.float32 if g.shrinkage else torch.float64) for g, left in parts], 1),
         classes=classes[again],
         ids=tuple(ids[place] for place in again),
         magnitude=0.0,
