@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -124,6 +125,29 @@ def test_attacks_work_in_inference_mode_and_in_other_bounds() -> None:
     assert torch.equal(found.success, plain.success)
     assert float(found.linf.median()) == pytest.approx(4 * float(plain.linf.median()), rel=0.01)
     assert -1 <= float(found.images.min()) <= float(found.images.max()) <= 3
+
+
+@pytest.mark.parametrize("name", ["bim", "deepfool"])
+@pytest.mark.parametrize(("kind", "images"), [(torch.float64, torch.float32), (torch.float32, torch.float16)])
+def test_what_is_found_still_misleads_in_the_numbers_that_it_is_given_back_in(
+    name: str, kind: torch.dtype, images: torch.dtype
+) -> None:
+    given = digits()
+    subject = bf.Subject(deepcopy(given.subject.module).to(kind), size=8, channels=1)
+    found = bf.attack(name, subject, given.images.to(images), given.labels, show_progress=False)
+    assert found.images.dtype == images
+    assert found.success.all()
+    assert (subject.logits(found.images).argmax(1) != given.labels).all()
+
+
+def test_a_misclassified_image_a_little_out_of_bounds_is_a_success_too() -> None:
+    given = first(2)
+    images = given.images.clone()
+    images[:, :, 0, 0] = 1 + 5e-7
+    found = bf.attack("bim", given.subject, images, given.labels)
+    assert found.already.all()
+    assert found.success.all()
+    assert found.l2.tolist() == [0, 0]
 
 
 class Mute(nn.Module):

@@ -70,7 +70,8 @@ def attack(
             generators = [generator(seed, identity) for identity in names[part]]
             clean = images[part].to(subject.device, subject.dtype)
             truth = right[part].to(subject.device)
-            hunt = Hunt(subject, clean, truth, generators, chosen.attack.confidence, quick=cost.quick)
+            grain = torch.finfo(images.dtype).eps
+            hunt = Hunt(subject, clean, truth, generators, chosen.attack.confidence, cost.quick, grain)
             parts.append(_attacked(chosen.attack, hunt, images[part], names[part], eight_bit=eight_bit))
             advance(len(clean))
     found, success, already, calls = (torch.cat(column) for column in zip(*parts, strict=True))
@@ -105,6 +106,7 @@ def _attacked(
     best = rounded(hunt.images, hunt.subject) if eight_bit else hunt.images
     best = best.to(images)
     valid = ((best >= hunt.low) & (best <= hunt.high)).flatten(1).all(1)  # False for NaN
+    valid |= already.to(valid.device)  # those may lie beyond the bounds by what the subject lets through
     found, candidates = images.clone(), valid & hunt.squared.isfinite().to(valid.device)
     found[candidates] = best[candidates]
     success = candidates & _reached(hunt, hunt.verdict(found.to(hunt.clean))).to(candidates.device)

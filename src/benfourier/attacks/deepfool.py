@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from benfourier.attacks.hunt import Hunt, Value, slack
+from benfourier.attacks.hunt import Hunt, Value
 
 OVERSHOOT = 1.05
 TINY = 1e-8  # added to ‖w‖
@@ -58,7 +58,7 @@ def _stepped(
 ) -> Tensor:
     """The images moved past the nearest boundary, clipped to the bounds."""
     own = logits.gather(1, hunt.labels[rows].unsqueeze(1))
-    gaps = (logits.gather(1, others) - own).abs().maximum(slack(logits).unsqueeze(1))  # a tie must not stop it
+    gaps = (logits.gather(1, others) - own).abs().maximum(hunt.slack(logits).unsqueeze(1))  # a tie must not stop it
     slopes = torch.stack(gradients, 1)  # (rows, classes, C, H, W)
     lengths = slopes.flatten(2).norm(dim=2) + TINY
     nearest = (gaps / lengths).argmin(1)

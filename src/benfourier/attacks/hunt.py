@@ -24,6 +24,7 @@ class Hunt:
         generators: one per image.
         confidence: by how much another logit must lead the label's.
         quick: how the module is quickest.
+        grain: relative spacing of the numbers that images end in; what is finer would be lost.
     """
 
     def __init__(
@@ -34,12 +35,13 @@ class Hunt:
         generators: Sequence[torch.Generator],
         confidence: float = 0.0,
         quick: Quick = AS_GIVEN,
+        grain: float = 0.0,
     ) -> None:
         assert clean.ndim == 4
         assert labels.shape == (len(clean),) == (len(generators),)
         self.subject, self.labels, self.generators = subject, labels, generators
         self.clean, self.quick = clean.clone(memory_format=quick.layout), quick
-        self.confidence = confidence
+        self.confidence, self.grain = confidence, grain
         self.low, self.high = subject.bounds
         self.span = self.high - self.low
         self.images = self.clean.clone()
@@ -119,7 +121,12 @@ class Hunt:
 
     def misled(self, logits: Tensor, rows: Tensor) -> Tensor:
         """True where another class leads by the confidence, and by more than rounding in another batch could undo."""
-        return margins(logits, self.labels[rows]) > self.confidence + slack(logits)
+        return margins(logits, self.labels[rows]) > self.confidence + self.slack(logits)
+
+    def slack(self, logits: Tensor) -> Tensor:
+        """Returns what another batch, or the rounding of the image at the end, may change in a margin, (N,)."""
+        least, greatest = logits.aminmax(dim=1)
+        return SAFETY * max(torch.finfo(logits.dtype).eps, self.grain) * (greatest - least)
 
     def offer(self, images: Tensor, rows: Tensor, won: Tensor) -> None:
         """Keeps those of the winning images that are nearer to the clean one than what was found before."""
@@ -142,9 +149,3 @@ def margins(logits: Tensor, labels: Tensor) -> Tensor:
     place = labels.unsqueeze(1)
     own = logits.gather(1, place).squeeze(1)
     return logits.scatter(1, place, -torch.inf).max(1).values - own
-
-
-def slack(logits: Tensor) -> Tensor:
-    """Returns what another batch may change in a margin, (N,)."""
-    least, greatest = logits.aminmax(dim=1)
-    return SAFETY * torch.finfo(logits.dtype).eps * (greatest - least)
