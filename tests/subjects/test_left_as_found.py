@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 import benfourier as bf
 from benfourier.errors import OptionError, ResponseError, SubjectError
+from benfourier.subjects.hearing import at_rest, undisturbed
 from tests.subjects.networks import noise, plain, refusing, relative, seeded, stepping, with_black
 
 HOOKS = ["_forward_hooks", "_forward_pre_hooks", "_forward_hooks_always_called", "_forward_hooks_with_kwargs"]
@@ -170,3 +171,28 @@ def test_a_disturbance_would_be_noticed(disturb: Callable[[nn.Sequential], Any])
     before = condition(net)
     disturb(net)
     assert changes(before, condition(net))
+
+
+@pytest.mark.parametrize("hold", [at_rest, undisturbed])
+def test_a_module_wakes_when_the_last_block_has_been_left(hold: Callable[[nn.Module], Any]) -> None:
+    net = lived_in()
+    before = condition(net)
+    first, second = hold(net), hold(net)  # of two threads, the first to enter leaves first
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert not any(part.training for part in net.modules())
+    assert hold is at_rest or not any(parameter.requires_grad for parameter in net.parameters())
+    second.__exit__(None, None, None)
+    assert changes(before, condition(net)) == []
+
+
+def test_a_part_put_in_place_of_another_is_heard() -> None:
+    net = seeded(plain)
+    subject = bf.Subject(net)
+    bf.features(subject, noise())
+    old = net[-1]
+    assert isinstance(old, nn.Linear)
+    net[-1] = nn.Linear(old.in_features, old.out_features)
+    assert (bf.features(subject, noise()) == bf.features(bf.Subject(net), noise())).all()
+    assert len(subject._plans) == 1

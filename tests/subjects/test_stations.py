@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import benfourier as bf
+from benfourier.subjects import plan
 from benfourier.subjects.features import batch_features
 from benfourier.subjects.stations import Station
 
@@ -112,6 +113,67 @@ def test_gradients_flow_past_stations() -> None:
     found.sum().backward()  # type: ignore[no-untyped-call]
     assert entering.grad is not None
     assert bool(entering.grad.abs().sum() > 0)
+
+
+class Projected(nn.Module):
+    """Batch norm on both ways to the addition, as where a ResNet halves its images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.main, self.main_norm = nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16)
+        self.short, self.short_norm = nn.Conv2d(3, 16, 1), nn.BatchNorm2d(16)
+        self.head = nn.Linear(16, 10)
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = functional.relu(self.main_norm(self.main(images)) + self.short_norm(self.short(images)))
+        logits: Tensor = self.head(x.mean(dim=(2, 3)))
+        return logits
+
+
+class Skipped(Projected):
+    """What is normed is added to itself as it was."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = self.main(images)
+        logits: Tensor = self.head(functional.relu(self.main_norm(x) + x).mean(dim=(2, 3)))
+        return logits
+
+
+class Shared(Projected):
+    """One in-place ReLU, once on what is used again, which stations must leave alone, and once not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.act, self.second = nn.ReLU(inplace=True), nn.Conv2d(16, 16, 3, padding=1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = self.main(images)
+        y = self.act(self.second(self.act(x)))
+        logits: Tensor = self.head((x + self.main_norm(y)).mean(dim=(2, 3)))
+        return logits
+
+
+@pytest.mark.parametrize(
+    ("kind", "layers", "stations"),
+    [
+        (Projected, "main main_norm short short_norm add() relu() mean() head soft-max", 2),
+        (Skipped, "main main_norm add() relu() mean() head soft-max", 1),
+        (Shared, "main act second act#2 main_norm add() mean() head soft-max", 1),
+    ],
+)
+def test_stations_change_neither_what_is_heard_nor_its_order(
+    kind: type[nn.Module], layers: str, stations: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    module = kind()
+    module(torch.rand(64, 3, 16, 16))
+    subject, plain = (bf.Subject(module.eval(), size=16, channels=3) for _ in range(2))
+    monkeypatch.setattr(plan, "_quicker", lambda subject, runner, *_: runner)
+    without = bf.features(plain, images())
+    monkeypatch.undo()
+    assert subject.layers() == plain.layers() == layers.split()
+    assert (len(stations_of(subject)), len(stations_of(plain))) == (stations, 0)
+    assert abs(bf.features(subject, images()) - without).max() < 2e-3
 
 
 class Reused(nn.Module):

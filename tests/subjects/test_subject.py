@@ -193,6 +193,7 @@ def test_values_off_the_bounds_by_rounding_are_taken() -> None:
         (lambda logits: logits[:3], "the module returned a tensor of shape (3, 5) for 4 images"),
         (lambda logits: logits[:, :1], "the module returned a tensor of shape (3, 1) for 3 images"),
         (lambda logits: logits.softmax(1), "the module returns probabilities"),
+        (lambda logits: logits.bfloat16().softmax(1), "the module returns probabilities"),
     ],
 )
 def test_a_module_that_returns_no_logits_is_refused(end: Callable[[Tensor], object], complaint: str) -> None:

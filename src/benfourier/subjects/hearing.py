@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -110,31 +110,52 @@ def soft_max(logits: Tensor) -> Tensor:
     return torch.softmax(wide, dim=1)
 
 
+class _Held:
+    """Flags that several threads switch off at once: the last one to leave switches them on again.
+
+    Args:
+        flag: name of the attribute.
+    """
+
+    def __init__(self, flag: str) -> None:
+        self._flag = flag
+        self._lock = threading.Lock()
+        self._times: dict[Any, int] = {}  # in how many blocks each owner's flag is off
+
+    @contextmanager
+    def off(self, owners: Iterable[Any]) -> Iterator[None]:
+        """Switches off those that are on while the block runs."""
+        with self._lock:
+            held = [owner for owner in owners if owner in self._times or getattr(owner, self._flag)]
+            for owner in held:
+                setattr(owner, self._flag, False)
+                self._times[owner] = self._times.get(owner, 0) + 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                for owner in held:
+                    self._times[owner] -= 1
+                    if not self._times[owner]:
+                        del self._times[owner]
+                        setattr(owner, self._flag, True)
+
+
+_training, _learning = _Held("training"), _Held("requires_grad")
+
+
 @contextmanager
 def at_rest(module: nn.Module) -> Iterator[None]:
     """Puts every submodule in eval mode while the block runs, then each back as it was."""
-    awake = [m for m in module.modules() if m.training]
-    try:
-        for m in awake:
-            m.training = False
+    with _training.off(module.modules()):
         yield
-    finally:
-        for m in awake:
-            m.training = True
 
 
 @contextmanager
 def undisturbed(module: nn.Module) -> Iterator[None]:
     """Puts the module in eval mode and asks no gradient of its parameters while the block runs, then all back."""
-    learning = [p for p in module.parameters() if p.requires_grad]
-    try:
-        for p in learning:
-            p.requires_grad_(False)
-        with at_rest(module):
-            yield
-    finally:
-        for p in learning:
-            p.requires_grad_(True)
+    with _learning.off(module.parameters()), at_rest(module):
+        yield
 
 
 def logits_of(output: object, images: int) -> Tensor:

@@ -164,14 +164,16 @@ def add_stations(graph: fx.Graph, module: nn.Module) -> dict[str, Station]:
     """Puts stations in place of steps; returns them by target."""
     stations: dict[str, Station] = {}
     gone: set[fx.Node] = set()
-    for node in list(graph.nodes):
-        if node in gone or _step(node, module) is None:
+    kinds = _kinds(graph, module)
+    for node in kinds:
+        if node in gone:
             continue
-        chain = _chain(node, module)
+        chain = _chain(node, kinds)
         gone.update(chain)
-        steps = [step for step in (_step(link, module) for link in chain) if step is not None]
-        start, others = node.all_input_nodes[0], [n for n in chain if len(n.all_input_nodes) == 2]
-        other = [n for link in others for n in link.all_input_nodes if n is not start and n not in chain]
+        steps = [_step(link, kinds[link], module) for link in chain]
+        start = node.all_input_nodes[0]
+        ways = [n for link in chain for n in link.all_input_nodes if n not in chain]
+        other = ways[1:]  # what is added, the start itself in some networks
         head = _head(start, graph, module)
         target = f"station_{len(stations)}"
         stations[target] = Station((*([head] if head else []), *steps))
@@ -183,24 +185,26 @@ def add_stations(graph: fx.Graph, module: nn.Module) -> dict[str, Station]:
     return stations
 
 
-def _chain(node: fx.Node, module: nn.Module) -> list[fx.Node]:
+def _kinds(graph: fx.Graph, module: nn.Module) -> dict[fx.Node, int]:
+    """The nodes that are steps, with their kinds; modules that are called elsewhere too are left to their hooks."""
+    every = {node: _kind(node, module) for node in graph.nodes}
+    called = {node: module.get_submodule(str(node.target)) for node in graph.nodes if node.op == "call_module"}
+    elsewhere = {source for node, source in called.items() if every[node] is None}
+    return {node: kind for node, kind in every.items() if kind is not None and called.get(node) not in elsewhere}
+
+
+def _chain(node: fx.Node, kinds: dict[fx.Node, int]) -> list[fx.Node]:
     """The node and the steps that follow it, no kind twice."""
     chain = [node]
-    kinds = {_kind(node, module)}
     while len(chain[-1].users) == 1:
         after = next(iter(chain[-1].users))
-        kind = _kind(after, module)
-        if kind is None or kind in kinds:
+        if after not in kinds or kinds[after] in {kinds[link] for link in chain}:
             break
         chain.append(after)
-        kinds.add(kind)
     return chain
 
 
-def _step(node: fx.Node, module: nn.Module) -> Step | None:
-    kind = _kind(node, module)
-    if kind is None:
-        return None
+def _step(node: fx.Node, kind: int, module: nn.Module) -> Step:
     if node.op == "call_module":
         return Step(kind, str(node.target), module.get_submodule(str(node.target)))
     return Step(kind, *name_of(node))

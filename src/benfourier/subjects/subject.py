@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from benfourier.data.resize import RULES
 from benfourier.errors import ImageError, OptionError, SubjectError, check_choice, check_whole
 from benfourier.subjects.hearing import at_rest, logits_of
-from benfourier.subjects.plan import Layer, Plan, make_plan
+from benfourier.subjects.plan import Layer, Plan, make_plan, parts_of
 from benfourier.subjects.selection import Selection, select
 
 
@@ -107,7 +107,8 @@ class Subject:
     def plan(self, shape: tuple[int, ...] | None = None) -> Plan:
         """Returns what fires, in order, for images of the given (C, H, W); found by one trial forward pass."""
         shapes = [tuple(shape)] if shape else self._likely_shapes()
-        known = {s: plan for (s, *kind), plan in self._plans.items() if kind == [self.device, self.dtype]}
+        now = (self.device, self.dtype, parts_of(self.module))
+        known = {s: plan for (s, *kind), plan in tuple(self._plans.items()) if tuple(kind) == now}
         for s in shapes if shape or self.size else [*shapes, *known]:
             if s in known:
                 return known[s]
@@ -118,7 +119,9 @@ class Subject:
             except (RuntimeError, ValueError, IndexError, TypeError) as error:
                 failure = error
                 continue
-            return self._plans.setdefault((s, self.device, self.dtype), plan)
+            for key in [key for key in tuple(self._plans) if key[-1] != now[-1]]:
+                self._plans.pop(key, None)  # made for parts that are gone
+            return self._plans.setdefault((s, *now), plan)
         raise SubjectError(
             f"the module cannot be run on images of shape {' or '.join(map(str, shapes))}: {failure}; "
             "give the Subject its size= and channels="
