@@ -80,7 +80,7 @@ class _Bare:
         with torch.no_grad():
             labels = self.guard.subject.logits(torch.stack(list(images))).argmax(1).numpy()
         nothing = np.zeros(len(images))
-        return Judged(labels, nothing == 0, nothing, np.zeros((len(images), 1)), 0.0, self.version)
+        return Judged(labels, nothing == 0, nothing, np.zeros((len(images), 1)), 0.0, self.version, self.guard)
 
 
 @dataclass(frozen=True)

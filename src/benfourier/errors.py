@@ -74,8 +74,22 @@ def check_choice(name: str, value: object, allowed: Iterable[str]) -> None:
         raise OptionError(f"{name} is {value!r}; allowed: {', '.join(words)}{hint}")
 
 
-def check_whole(name: str, value: object, *, least: int = 1) -> int:
-    """Returns value as an int, or raises OptionError unless it is a whole number >= least."""
-    if isinstance(value, bool) or not hasattr(value, "__index__") or value.__index__() < least:
-        raise OptionError(f"{name} is {value!r}; it must be a whole number of at least {least}")
-    return int(value.__index__())
+def check_whole(name: str, value: object, *, least: int = 1, most: int | None = None) -> int:
+    """Returns value as an int, or raises OptionError unless it is a whole number in that range."""
+    found = None if isinstance(value, bool) or not hasattr(value, "__index__") else int(value.__index__())
+    if found is None or found < least or (most is not None and found > most):
+        to = "" if most is None else f" and at most {most}"
+        raise OptionError(f"{name} is {value!r}; it must be a whole number of at least {least}{to}")
+    return found
+
+
+def check_seed(value: object) -> int:
+    """Returns a seed, or raises OptionError unless every library that draws can take it."""
+    return check_whole("seed", value, least=0, most=2**32 - 1)
+
+
+def check_switch(name: str, value: object) -> bool:
+    """Returns the value if it is True or False, or raises OptionError."""
+    if not isinstance(value, bool):
+        raise OptionError(f"{name} is {value!r}; it must be True or False")
+    return value

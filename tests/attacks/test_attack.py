@@ -60,10 +60,31 @@ def test_labels_of_another_form_are_refused(labels: Tensor) -> None:
         bf.attack("bim", given.subject, given.images, labels)
 
 
+@pytest.mark.parametrize("labels", [None, ["a", "b", "c", "d"], object()])
+def test_labels_that_are_no_numbers_are_refused(labels: Any) -> None:
+    given = first(4)
+    with pytest.raises(InputError, match=r"labels are a .*; they must be whole numbers, one per image"):
+        bf.attack("bim", given.subject, given.images, labels)
+
+
+def test_a_module_that_is_not_wrapped_is_told_so() -> None:
+    given, module = first(4), digits().subject.module
+    for use in (
+        lambda: bf.attack("bim", module, given.images, given.labels),  # type: ignore[arg-type]
+        lambda: bf.make_examples(module, given.images, given.labels),  # type: ignore[arg-type]
+        lambda: bf.features(module, given.images),  # type: ignore[arg-type]
+        lambda: bf.fit("mbf", module, None),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(SubjectError, match=r"subject is a Sequential; wrap the module: Subject\(module\)"):
+            use()
+
+
 @pytest.mark.parametrize("ids", [["a", "b", "c"], ["a", "b", "c", "a"], ["a", "b", "c", 4], "abcd"])
 def test_ids_must_be_one_text_per_image(ids: Any) -> None:
     with pytest.raises(InputError, match="one text per image, 4 in all"):
         strike("bim", ids=ids)
+    with pytest.raises(InputError, match="ids are a int; they must be one text per image"):
+        strike("bim", ids=5)
 
 
 def test_draws_belong_to_the_seed_and_the_id() -> None:

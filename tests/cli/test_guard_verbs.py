@@ -2,6 +2,7 @@
 
 import json
 import sys
+from copy import deepcopy
 from dataclasses import replace
 from functools import cache
 from io import BytesIO, TextIOWrapper
@@ -16,7 +17,7 @@ from safetensors.numpy import save_file
 from torch import Tensor
 
 import benfourier as bf
-from benfourier.subjects.weights import save_weights
+from benfourier.subjects.weights import digest_of_weights, save_weights
 from tests.cli.calling import Outcome, call
 from tests.detectors.guarded import detector, guard
 from tests.detectors.toys import toys
@@ -139,6 +140,24 @@ def test_an_image_comes_on_standard_input(capsys: Capture, here: Path, monkeypat
     assert told.code == 0
 
 
+def test_nothing_on_standard_input_is_no_acquittal(
+    capsys: Capture, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(b"")))
+    told = detect(capsys, here, "-")
+    assert (told.code, told.out) == (6, "")
+    assert "standard input: it holds neither names of files nor an image" in told.err
+
+
+@pytest.mark.parametrize("name", ["**.png", "x" * 300])
+def test_a_word_that_names_nothing_does_not_stop_the_others(capsys: Capture, here: Path, name: str) -> None:
+    honest, _ = sorted_out(here / "all")
+    told = detect(capsys, here, name, honest[0], "--json")
+    assert told.code == 6
+    assert [found["file"] for found in told.json["images"]] == [str(honest[0])]
+    assert [entry["file"] for entry in told.json["unreadable"]] == [name]
+
+
 def test_files_that_cannot_be_read_are_listed_at_the_end_with_code_6(capsys: Capture, here: Path) -> None:
     honest, _ = sorted_out(here / "all")
     (here / "broken.png").write_bytes(b"no picture")
@@ -232,15 +251,42 @@ def test_what_was_fitted_is_told(capsys: Capture, here: Path) -> None:
         (("--labelled", "digits"), 2, "leave clean out"),
         (("--examples", "none.bf"), 4, "none.bf: it cannot be opened"),
         (("--out", "none/guard.bf"), 4, "its folder does not exist"),
+        (("--out", "."), 4, "it is a folder"),
+        (("--out", "examples.bf"), 4, "examples.bf: this is what --examples names, and it would be overwritten"),
+        (("--out", "w.safetensors"), 4, "w.safetensors: this is what --weights names, and it would be overwritten"),
+        (("--limit", "3"), 2, "--limit is about the images of --clean; give both"),
+        (("--strict",), 2, "--strict is about the images of --clean; give both"),
+        (("--option", "seed=3"), 2, "--seed is 0 and --option seed is 3; give one of them"),
+        (("--seed", "5000000000"), 2, "seed is 5000000000; it must be a whole number of at least 0 and at most"),
+        (("--option", "centre=maybe"), 2, "centre is 'maybe'; it must be True or False"),
+        (("--option", "layers=99"), 2, "layer '99' not found"),
     ],
 )
 def test_what_cannot_be_fitted_is_refused(
-    capsys: Capture, here: Path, words: tuple[str, ...], code: int, complaint: str
+    capsys: Capture, here: Path, words: tuple[str, ...], code: int, complaint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(here)
     told = fit(capsys, here, *words)
     assert told.code == code
     assert complaint in told.err
     assert not (here / "new.bf").exists()
+    assert len(bf.Examples.load(here / "examples.bf")) == len(toys().fitted)
+
+
+def test_examples_of_other_weights_are_refused_unless_they_are_meant(capsys: Capture, here: Path) -> None:
+    module = toys().subject.module
+    made = replace(toys().fitted.for_attack("bim"), options={"weights": digest_of_weights(module)})
+    made.save(here / "examples.bf")
+    assert fit(capsys, here).code == 0
+    (here / "new.bf").unlink()
+    other = deepcopy(module)
+    with torch.no_grad():
+        next(other.parameters()).mul_(1.1)
+    save_weights(other, here / "w.safetensors")
+    told = fit(capsys, here)
+    assert (told.code, (here / "new.bf").exists()) == (2, False)
+    assert "these examples were made with other weights than the subject's" in told.err
+    assert fit(capsys, here, "--foreign").code == 0
 
 
 def test_the_manifest_of_a_guard_is_printed_without_the_network(capsys: Capture, here: Path) -> None:

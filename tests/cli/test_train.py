@@ -167,6 +167,8 @@ def test_digits_are_not_mirrored_and_photographs_are() -> None:
         (("--rate", "0"), 2, "rate is 0.0; it must be greater than 0"),
         (("--rate", "1e30"), 2, "the loss became nan|holds NaN or infinity"),
         (("--classes", "3"), 2, "label 9 is unknown to a network of 3 classes"),
+        (("--test-data", "data.npz:train"), 2, "data.npz: it holds all images to measure on|it holds all images"),
+        (("--seed", "99999999999999999999999"), 2, "seed is 99999999999999999999999; it must be"),
         (("--resume",), 4, "w.safetensors.checkpoint: there is no such checkpoint"),
     ],
 )
@@ -176,4 +178,13 @@ def test_what_cannot_be_done_is_said_in_one_line(
     told = trained(capsys, *words)
     assert told.code == code
     assert any(part in told.err for part in message.split("|"))
-    assert not (here / "w.safetensors").exists()
+    assert list(here.glob("w.safetensors*")) == []
+
+
+def test_images_that_were_learned_from_do_not_count_as_held_out(capsys: Capture, here: Path) -> None:
+    held = np.load(here / "data.npz")
+    mixed = {name: np.concatenate([held[f"{name}_train"][:7], held[f"{name}_test"]]) for name in "xy"}
+    np.savez(here / "mixed.npz", x=mixed["x"], y=mixed["y"])
+    told = trained(capsys, "--test-data", "mixed.npz", "--json")
+    assert (told.json["images"], told.json["left out"]) == (120, 7)
+    assert "7 of the images to measure on are among those" in trained(capsys, "--test-data", "mixed.npz").out

@@ -176,6 +176,21 @@ def test_a_table_that_is_no_text_is_refused(tmp_path: Path) -> None:
         folder(tmp_path)
 
 
+@pytest.mark.parametrize("label", ["-1", "1000000", "99999999999999999999999"])
+def test_a_number_that_is_no_place_of_a_class_is_refused(label: str, tmp_path: Path) -> None:
+    home = tabled(tmp_path, f"file,label\n0.png,0\n1.png,{label}\n2.png,1\n")
+    with pytest.raises(InputError, match=f"line 3 has the label {label}; labels count classes from 0, 1,000,000 at"):
+        folder(home)
+    if len(label) < 19:
+        with pytest.raises(InputError, match=f"label {label} is"):
+            ArraySource("a", PIXELS[:2], np.array([0, int(label)]))
+
+
+def test_a_table_cannot_name_its_own_folder(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"line 3 names the file '\.'; it must lie in the table's folder"):
+        folder(tabled(tmp_path, "file,label\n0.png,0\n.,1\n"))
+
+
 def test_labels_outside_given_classes_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="label 2 is unknown; there are 2 classes"):
         folder(tabled(tmp_path, "file,label\n0.png,2\n"), classes=["owl", "fox"])

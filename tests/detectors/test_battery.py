@@ -1,6 +1,6 @@
 """Promises that every detector of the catalogue keeps."""
 
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from functools import cache
 from pathlib import Path
 
@@ -172,6 +172,14 @@ def test_posteriors_rise_with_scores(detector: Detector) -> None:
 def test_an_unknown_option_is_refused_by_name(name: str) -> None:
     with pytest.raises(OptionError, match="has no option 'ordres'"):
         method(name, ordres=3)
+
+
+@names
+def test_a_switch_is_on_or_off(name: str) -> None:
+    for option in fields(METHODS[name]):
+        if option.type is bool:
+            with pytest.raises(OptionError, match=f"{option.name} is 'no'; it must be True or False"):
+                method(name, **{option.name: "no"})
 
 
 @names

@@ -25,6 +25,7 @@ ROOT = Path(__file__).parents[2]
 T = TypeVar("T")
 R = TypeVar("R")
 TIMES = ("date", "seconds")
+BROKEN = '\n[[detectors]]\nname = "lid"\nlabel = "broken"\nk = 90\n'  # more neighbours than there are images
 SMALL = changed(
     ('"non-transfer", "attack-transfer", "strength-transfer", "mixed"', '"non-transfer", "attack-transfer"')
 )
@@ -79,6 +80,12 @@ def test_a_second_start_does_nothing_again_and_a_larger_plan_only_what_is_new(tm
     assert (only.trials, only.outcomes) == (2, 2)
 
 
+def test_an_attack_more_leaves_the_trials_of_the_others_alone(tmp_path: Path) -> None:
+    run(tmp_path, SMALL)
+    more = SMALL + '\n[[attacks]]\nname = "bim-fixed"\neps = 0.1\nlabel = "weaker"\nrole = "strength"\n'
+    assert run(tmp_path, more).run == 0
+
+
 def test_processes_find_what_one_process_finds(tmp_path: Path) -> None:
     run(tmp_path, SMALL)
     came = run(tmp_path, SMALL, "pool.jsonl", executor=ProcessPool(2))
@@ -87,7 +94,7 @@ def test_processes_find_what_one_process_finds(tmp_path: Path) -> None:
 
 
 def test_a_trial_that_fails_is_told_and_tried_again(tmp_path: Path) -> None:
-    broken = SMALL + '\n[[detectors]]\nname = "mbf"\nlabel = "broken"\nlayers = ["nowhere"]\n'
+    broken = SMALL + BROKEN
     came = run(tmp_path, broken)
     assert came.outcomes == 8
     assert {failure.trial for failure in came.failures} == {
@@ -95,7 +102,7 @@ def test_a_trial_that_fails_is_told_and_tried_again(tmp_path: Path) -> None:
         for attack in ("bim", "deepfool")
         for protocol in ("non-transfer", "attack-transfer")
     }
-    assert "LayerError" in came.failures[0].error
+    assert "90 neighbours" in came.failures[0].error
     again = run(tmp_path, broken)
     assert (again.run, len(again.failures)) == (2, 4)
     assert sum(isinstance(record, Failure) for record in read(tmp_path / "l.jsonl")) == 4
@@ -192,7 +199,7 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_ledger(tmp_path: Path) -> N
 
 
 def test_the_verb_runs_a_plan_and_tells_what_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = plan_in(tmp_path, SMALL + '\n[[detectors]]\nname = "mbf"\nlabel = "broken"\nlayers = ["nowhere"]\n')
+    file = plan_in(tmp_path, SMALL + BROKEN)
     dry = call(capsys, "evaluate", file, "--dry-run", "--json")
     assert dry.code == 0
     assert (dry.json["trials"], len(dry.json["outcomes"])) == (6, 12)
@@ -203,12 +210,17 @@ def test_the_verb_runs_a_plan_and_tells_what_failed(tmp_path: Path, capsys: pyte
     assert found.json["ledger"] == str(tmp_path / "tiny.jsonl")
     plain = call(capsys, "evaluate", file, "--only", "non-transfer")
     assert "2 of 6 trials run, 4 were done before" in plain.out
-    assert "failed: broken fitted to bim, non-transfer: LayerError" in plain.err
+    assert "failed: broken fitted to bim, non-transfer: InputError" in plain.err
 
 
 def test_the_verb_refuses_a_bad_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = call(capsys, "evaluate", plan_in(tmp_path, PLAN.replace("eps = 0.2", "eps = 0")))
     assert found.code == 2
     assert "attacks[2].eps is 0; it must be a number above 0" in found.err
+    unknown = plan_in(tmp_path, PLAN + '\n[[detectors]]\nname = "mbf"\nlabel = "few"\nlayers = ["nowhere"]\n')
+    dry = call(capsys, "evaluate", unknown, "--dry-run")
+    assert (dry.code, "layers of detector 'few': layer 'nowhere' not found" in dry.err) == (2, True)
+    empty = call(capsys, "evaluate", plan_in(tmp_path, changed(('source = "digits"', 'source = ""'))))
+    assert (empty.code, "data.source is empty" in empty.err) == (2, True)
     other = call(capsys, "evaluate", plan_in(tmp_path), "--only", "mixd")
     assert (other.code, "did you mean 'mixed'?" in other.err) == (2, True)

@@ -2,12 +2,14 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from benfourier.report.gathering import gather, newest
 from benfourier.report.sections import sections
 from benfourier.report.table import BELOW, BEST, FEW, Entry, Row, Table
+from benfourier.store.ledger import Ledger, read
 from benfourier.store.records import Cell, Estimate, Failure, Outcome, Record, Run
 from tests.report.ledgers import ATTACKS, DETECTORS, STRENGTHS, Maker
 from tests.report.ledgers import FEW as SUCCESSES
@@ -262,12 +264,28 @@ def test_of_two_results_for_one_question_the_last_counts() -> None:
 
 
 def test_an_outcome_goes_once_a_later_one_answers_all_of_it() -> None:
-    whole = outcome("mixed", "lid", *ATTACKS, *STRENGTHS)
+    whole = outcome("attack-transfer", "lid", "bim")
     part, rest = replace(whole, key="part", cells=whole.cells[:2]), replace(whole, key="rest", cells=whole.cells[2:])
     assert newest([part, rest]) == (part, rest)
     assert newest([part, rest, whole]) == (whole,)
     assert newest([whole, part]) == (whole, part)
     assert newest([part, replace(whole, detector="mbf")])[0] is part
+
+
+def test_a_fit_to_everything_goes_once_the_plan_has_grown_or_shrunk() -> None:
+    all_of_them = outcome("mixed", "lid", *ATTACKS, *STRENGTHS)
+    few = replace(all_of_them, key="few", fitted=ATTACKS[:2], cells=all_of_them.cells[:2])
+    assert newest([few, all_of_them]) == (all_of_them,)
+    assert newest([all_of_them, few]) == (few,)
+
+
+def test_failures_are_those_of_the_last_run(tmp_path: Path) -> None:
+    run = next(record for record in RECORDS if isinstance(record, Run))
+    old, new = (Failure(key, f"study {key}", "StoreError: no") for key in ("old", "new"))
+    ledger = Ledger(tmp_path / "l.jsonl")
+    for record in (run, old, run, new):
+        ledger.append(record)
+    assert gather(read(ledger.path)).failures == (new,)
 
 
 def test_a_trial_that_was_run_again_counts_before_an_older_one_of_another_plan() -> None:

@@ -39,7 +39,7 @@ class Patient:
         self.batches.append(values.tolist())
         if 13 in values:
             raise ResponseError("13 is unlucky")
-        return Judged(values, values > 0, values / 2, np.zeros((len(values), 1)), 0.0, self.version)
+        return Judged(values, values > 0, values / 2, np.zeros((len(values), 1)), 0.0, self.version, self.guard)
 
 
 def images(*values: int) -> list[Tensor]:

@@ -3,6 +3,7 @@
 import json
 import logging
 import re
+from concurrent.futures import ThreadPoolExecutor
 from io import StringIO
 from pathlib import Path
 
@@ -13,7 +14,8 @@ import torch
 from benfourier.service.drift import LEAST, Drift
 from benfourier.service.logs import JsonLines, tell
 from benfourier.service.settings import Settings
-from tests.service.serving import INFER, Served, asked, attacked, clean, guard, outputs, served
+from tests.service.serving import INFER, Served, asked, attacked, clean, guard, outputs, png, served
+from tests.service.test_check import other
 
 
 def counters(here: Served) -> dict[str, float]:
@@ -87,6 +89,20 @@ def test_a_new_guard_takes_over_without_a_request_being_dropped(tmp_path: Path) 
         assert thresholds[old["version"]] == old["threshold"] != new["threshold"] == guard(0.3).threshold.value
         assert new["drift"]["scores"] <= 1
         assert counters(found)['benfourier_reloads_total{outcome="done"}'] == 1
+
+
+def test_evidence_is_that_of_the_guard_that_judged(tmp_path: Path) -> None:
+    picture = [("images", ("0.png", png(clean(1)[0]), "image/png"))]
+    with served(tmp_path, Settings(watch=0.02, wait=1.5)) as found, ThreadPoolExecutor() as beside:
+        waiting = beside.submit(found.client.post, "/v1/check", files=picture)
+        other("lid", k=5).save(found.file)
+        answer = waiting.result()
+        while answer.json()["version"] != found.client.get("/v1/guard").json()["version"]:
+            answer = found.client.post("/v1/check", files=picture)
+        again = found.client.post("/v1/check", files=picture)
+    assert answer.status_code == again.status_code == 200
+    assert again.json()["results"][0]["evidence"][0]["layer"] == "input-image"
+    assert answer.json() == again.json()
 
 
 def test_a_broken_guard_file_changes_nothing(tmp_path: Path) -> None:

@@ -35,6 +35,21 @@ OUTCOME = Outcome(
 FAILURE = Failure("f", "mbf on bim", "no")
 
 
+@pytest.mark.parametrize("content", [b'{"my": "only copy"}', b"\x89PNG", b'{"record', b'{"record": "failure", "key'])
+def test_only_half_a_line_of_a_ledger_is_cut_off(content: bytes, tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "l.jsonl")
+    ledger.path.write_bytes(content)
+    if content.startswith(b'{"record'):
+        ledger.append(FAILURE)
+        assert list(ledger.records()) == [FAILURE]
+        return
+    with pytest.raises(StoreError, match="this is no ledger, and stays as it is"):
+        ledger.append(FAILURE)
+    with pytest.raises(StoreError, match="this is no ledger"):
+        list(ledger.records())
+    assert ledger.path.read_bytes() == content
+
+
 def test_a_record_comes_back_as_it_was(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "new" / "l.jsonl")
     ledger.append(OUTCOME)

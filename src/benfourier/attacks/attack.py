@@ -12,9 +12,9 @@ from benfourier.attacks.hunt import Hunt, margins
 from benfourier.attacks.probe import fitting_batch, probe
 from benfourier.attacks.result import AttackResult
 from benfourier.data.draws import generator
-from benfourier.errors import InputError, ResponseError, check_whole
+from benfourier.errors import InputError, ResponseError, check_seed, check_whole
 from benfourier.subjects.hearing import undisturbed
-from benfourier.subjects.subject import Subject
+from benfourier.subjects.subject import Subject, check_subject
 
 LEVELS = 255  # steps between 8-bit pixels
 
@@ -52,8 +52,9 @@ def attack(
     """
     start = time.perf_counter()
     chosen = recipe(name, options)
+    check_subject(subject)
     subject.check(images)
-    seed, names = check_whole("seed", seed, least=0), checked_ids(ids, len(images))
+    seed, names = check_seed(seed), checked_ids(ids, len(images))
     right = checked_labels(labels, len(images))
     size = None if batch is None else check_whole("batch", batch)
     parts = []
@@ -138,6 +139,8 @@ def checked_ids(ids: Sequence[str] | None, count: int) -> tuple[str, ...]:
     """Returns the ids, by default the indices, or raises InputError unless they are different texts."""
     if ids is None:
         return tuple(map(str, range(count)))
+    if not isinstance(ids, Sequence):
+        raise InputError(f"ids are a {type(ids).__name__}; they must be one text per image")
     names = tuple(ids)
     wrong = [name for name in names if not isinstance(name, str)]
     if wrong or isinstance(ids, str) or len(names) != count or len(set(names)) != count:
@@ -151,7 +154,10 @@ def checked_ids(ids: Sequence[str] | None, count: int) -> tuple[str, ...]:
 
 def checked_labels(labels: Tensor, count: int) -> Tensor:
     """Returns the labels as int64, or raises InputError unless they are one whole number per image."""
-    given = torch.as_tensor(labels)
+    try:
+        given = torch.as_tensor(labels)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise InputError(f"labels are a {type(labels).__name__}; they must be whole numbers, one per image") from error
     if given.is_floating_point() or given.is_complex() or given.dtype == torch.bool or given.shape != (count,):
         raise InputError(
             f"labels are {given.dtype} of shape {tuple(given.shape)}; they must be whole numbers of shape ({count},)"

@@ -14,9 +14,9 @@ from benfourier.attacks.roster import Options, Wanted, check_apart, roster
 from benfourier.attacks.stock import Crafted, Stock
 from benfourier.data.examples import Examples
 from benfourier.data.funnel import Funnel
-from benfourier.errors import InputError, check_choice, check_whole
+from benfourier.errors import InputError, check_choice, check_seed, check_whole
 from benfourier.store.cache import open_cache
-from benfourier.subjects.subject import Subject
+from benfourier.subjects.subject import Subject, check_subject
 from benfourier.subjects.weights import digest_of_weights
 
 CHUNK = 64  # images that a killed run loses at most
@@ -66,6 +66,7 @@ def make_examples(
     others = roster(beside, {}) if beside else ()
     check_apart(entries, others)
     check_choice("noise", noise, CENTRES)
+    check_subject(subject)
     subject.check(images)
     names, truth = checked_ids(ids, len(images)), checked_labels(labels, len(images)).cpu()
     chunk = check_whole("chunk", chunk)
@@ -73,7 +74,7 @@ def make_examples(
         subject=subject,
         network=digest_of_subject(subject),
         cache=open_cache(cache),
-        seed=check_whole("seed", seed, least=0),
+        seed=check_seed(seed),
         chunk=chunk,
         batch=None if batch is None else min(chunk, check_whole("batch", batch)),
         eight_bit=eight_bit,

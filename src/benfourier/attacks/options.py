@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from numbers import Real
 
-from benfourier.errors import OptionError, check_choice, check_whole
+from benfourier.errors import OptionError, check_choice, check_switch, check_whole
 
 Check = Callable[[str, object], object]  # name and value, to the value as the attack takes it
 
@@ -43,24 +43,17 @@ def word(*allowed: str) -> Check:
     return check
 
 
-def switch(name: str, value: object) -> bool:
-    """Returns the value if it is True or False."""
-    if not isinstance(value, bool):
-        raise OptionError(f"{name} is {value!r}; it must be True or False")
-    return value
-
-
 def or_none(check: Check) -> Check:
     """Returns a check that lets None through."""
     return lambda name, value: None if value is None else check(name, value)
 
 
 CHECKS: Mapping[str, Check] = {
-    "abort_early": switch,
+    "abort_early": check_switch,
     "candidates": whole(2),
     "confidence": number(least=0),
     "eps": number(above=0),
-    "exact": switch,
+    "exact": check_switch,
     "initial_constant": number(above=0),
     "iterations": whole(1),
     "lr": number(above=0),

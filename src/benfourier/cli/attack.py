@@ -11,7 +11,8 @@ from benfourier.cli.codes import INCOMPLETE, INTERRUPTED
 from benfourier.cli.pictures import pictures_of
 from benfourier.cli.printing import print_json, print_table
 from benfourier.cli.wanted import wanted
-from benfourier.errors import OptionError, StoreError
+from benfourier.cli.writing import check_out
+from benfourier.errors import OptionError
 
 if TYPE_CHECKING:
     from benfourier.attacks.stock import Crafted
@@ -59,8 +60,7 @@ def attack(
     """
     if cache is not None and no_cache:
         raise OptionError(f"cache is {str(cache)!r} and --no-cache is given too; leave one of them out")
-    if not out.absolute().parent.is_dir():
-        raise StoreError(f"{out}: its folder does not exist; make it first")
+    check_out(out, weights=weights, data=data)
     chosen = wanted(attacks or ["bim"], settings or [])
     from benfourier.attacks.examples import make_examples
     from benfourier.cli.subjects import subject_of

@@ -30,6 +30,15 @@ def _expanded(path: Path, refusals: "list[Refusal]") -> Iterator[Path]:
     """The files that one word stands for."""
     from benfourier.data.reading import Refusal
 
+    try:
+        yield from _matching(path, refusals)
+    except (OSError, ValueError) as error:
+        refusals.append(Refusal(str(path), f"this is no name of a file or folder ({error}); check it"))
+
+
+def _matching(path: Path, refusals: "list[Refusal]") -> Iterator[Path]:
+    from benfourier.data.reading import Refusal
+
     if path.is_dir():
         below = _below(path)
         if not below:
@@ -54,6 +63,8 @@ def _below(folder: Path) -> list[Path]:
 
 
 def _piped(refusals: "list[Refusal]") -> Iterator[tuple[str, Path]]:
+    from benfourier.data.reading import Refusal
+
     content = sys.stdin.buffer.read()
     names = _names(content)
     if names is None:
@@ -62,6 +73,8 @@ def _piped(refusals: "list[Refusal]") -> Iterator[tuple[str, Path]]:
             file.write_bytes(content)
             yield "standard input", file
         return
+    if not names:
+        refusals.append(Refusal("standard input", "it holds neither names of files nor an image; check what writes it"))
     for name in names:
         for file in _expanded(Path(name), refusals):
             yield str(file), file

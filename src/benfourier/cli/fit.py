@@ -12,7 +12,8 @@ from benfourier.cli.codes import INCOMPLETE
 from benfourier.cli.pictures import pictures_of
 from benfourier.cli.printing import print_json
 from benfourier.cli.wanted import value_of
-from benfourier.errors import OptionError, StoreError
+from benfourier.cli.writing import check_out
+from benfourier.errors import OptionError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -54,20 +55,22 @@ def fit(
         str | None,
         typer.Option("--clean", help="Clean images that set the threshold. [default: a fifth of the examples]"),
     ] = None,
-    limit: Annotated[int | None, typer.Option("--limit", help="So many of the clean images at most.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", help="So many of the images of --clean at most.")] = None,
     rate: Annotated[
         float, typer.Option("--false-alarm-rate", help="Share of clean images that may be rejected.")
     ] = 0.05,
     seed: options.Seed = 0,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first image that cannot be read.")] = False,
+    foreign: Annotated[
+        bool, typer.Option("--foreign", help="The examples may have been made with other weights.")
+    ] = False,
     json: options.Json = False,
 ) -> None:
     """Fit a detector to examples, set its threshold, and write both as a guard.
 
     Example: `benfourier fit -m lid-mnist -w lid-mnist.safetensors -e examples.bf --clean mnist-5k -o guard.bf`
     """
-    if not out.absolute().parent.is_dir():
-        raise StoreError(f"{out}: its folder does not exist; make it first")
+    check_out(out, examples=examples, weights=weights, clean=clean, labelled=labelled)
     from benfourier.cli.subjects import subject_of
     from benfourier.data.examples import Examples
     from benfourier.detectors.catalogue import method
@@ -75,7 +78,12 @@ def fit(
     from benfourier.guard.guard import Guard
 
     checked_rate(rate)
-    chosen = method(detector, preset=preset, **{"seed": seed, **_settings(settings or [])})
+    if clean is None and (limit is not None or strict):
+        raise OptionError(f"{'--limit' if limit is not None else '--strict'} is about the images of --clean; give both")
+    given = _settings(settings or [])
+    if given.get("seed", seed) != seed:
+        raise OptionError(f"--seed is {seed} and --option seed is {given['seed']!r}; give one of them")
+    chosen = method(detector, preset=preset, **{"seed": seed, **given})
     subject = subject_of(model, weights, digest, size, channels, classes, mean, std)
     found = Examples.load(examples)
     more = None if labelled is None else _labelled(subject, labelled, seed)
@@ -84,7 +92,7 @@ def fit(
     else:
         apart = _apart(subject, clean, limit, seed, _seen(found, more), strict=strict)
     check_enough(rate, len(apart.images))
-    fitted = chosen.fit(subject, found, clean=more)
+    fitted = chosen.fit(subject, found, clean=more, foreign=foreign)
     guard = Guard(subject, fitted, false_alarm_rate=rate, clean=apart.images)
     guard.save(out)
     _show(guard, apart, out, json=json)

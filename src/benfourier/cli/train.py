@@ -11,7 +11,7 @@ import typer
 from benfourier.cli import options
 from benfourier.cli.codes import INCOMPLETE, INTERRUPTED
 from benfourier.cli.printing import print_json
-from benfourier.errors import StoreError
+from benfourier.cli.writing import check_out
 
 if TYPE_CHECKING:
     from benfourier.data.source import Source
@@ -65,8 +65,7 @@ def train(
 
     Example: `benfourier train -m lid-mnist -d mnist-5k --epochs 10 -o lid-mnist.safetensors`
     """
-    if out.is_dir() or not out.absolute().parent.is_dir():
-        raise StoreError(f"{out}: it is a folder, or its folder does not exist; name a file in a folder that does")
+    check_out(out, data=data, **{"test-data": test_data})
     from benfourier.subjects.recipe import Recipe, native_bf16
     from benfourier.subjects.training import train as train_subject
     from benfourier.subjects.weights import save_weights
@@ -147,6 +146,8 @@ def _show(model: str, out: Path, found: "Training", *, json: bool) -> None:
     low, high = found.interval
     measured = f"{found.accuracy:.2%} of {found.epochs[-1].images:,} held-out images (95 %: {low:.2%} to {high:.2%})"
     typer.echo(f"{model}: {measured}, {len(found.epochs)} epochs, {found.seconds:.0f} s")
+    if found.left_out:
+        typer.echo(f"{found.left_out:,} of the images to measure on are among those learned from, and were left out")
     typer.echo(f"written to {out}")
     for refusal in found.refusals:
         typer.echo(f"not readable: {refusal}", err=True)

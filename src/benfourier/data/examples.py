@@ -14,7 +14,7 @@ from torch import Tensor
 
 from benfourier.data.funnel import Funnel
 from benfourier.data.source import check_unique, checked_indices
-from benfourier.errors import ImageError, InputError, OptionError, StoreError, check_choice, check_whole
+from benfourier.errors import ImageError, InputError, OptionError, StoreError, check_choice, check_seed
 from benfourier.store import artifact
 
 KIND = "benfourier-examples"
@@ -58,7 +58,7 @@ class Examples:
         self._check_images()
         self._check_rows()
         check_unique(self.ids, "examples")
-        check_whole("seed", self.seed, least=0)
+        check_seed(self.seed)
         if not (math.isfinite(self.noise_level) and self.noise_level >= 0):
             raise OptionError(f"noise_level is {self.noise_level!r}; it must be a finite number of at least 0")
         if not self.funnel.steps or self.funnel.steps[-1][1] != len(self):

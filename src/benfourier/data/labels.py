@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from numpy.typing import NDArray
 
+from benfourier.data.source import CLASSES
 from benfourier.errors import InputError, OptionError
 
 TABLE = "labels.csv"
@@ -67,10 +68,14 @@ def _by_table(table: Path, column: str | None, classes: Sequence[str] | None) ->
     words = [row[label_column] for row in rows]
     if "" in words:
         raise InputError(f"{table}: line {words.index('') + 2} has no {label_column}; every image needs a label")
-    if not all(word.isdecimal() for word in words):
+    if not all(word.removeprefix("-").isdecimal() for word in words):
         names = tuple(classes or sorted(set(words)))
         return Labelled(files, _places(words, names, table), names)
-    labels = np.array(words, np.int64)
+    for place, word in enumerate(words, 2):
+        if not 0 <= int(word) < CLASSES:
+            told = f"line {place} has the label {word}; labels count classes from 0, {CLASSES:,} at most"
+            raise InputError(f"{table}: {told}")
+    labels = np.array([int(word) for word in words], np.int64)
     names = tuple(classes or _names(labels, rows, columns, table))
     if labels.max() >= len(names):
         raise InputError(f"{table}: label {labels.max()} is unknown; there are {len(names)} classes, from 0 on")
@@ -116,7 +121,7 @@ def _label_column(columns: Sequence[str], column: str | None, table: Path) -> st
 def _inside(file: str, place: int, table: Path) -> str:
     """The file as a path below the table's folder."""
     path = PurePosixPath(file.replace("\\", "/"))
-    if not file or path.is_absolute() or ".." in path.parts or ":" in path.parts[0]:
+    if not path.parts or path.is_absolute() or ".." in path.parts or ":" in path.parts[0]:
         raise InputError(f"{table}: line {place} names the file {file!r}; it must lie in the table's folder")
     return path.as_posix()
 

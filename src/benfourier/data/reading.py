@@ -34,6 +34,10 @@ class Batch:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def take(self, rows: list[int]) -> "Batch":
+        """Returns some of the images."""
+        return Batch(self.indices[rows], tuple(self.ids[row] for row in rows), self.labels[rows], self.pixels[rows])
+
 
 @dataclass(frozen=True, eq=False)
 class Reading:

@@ -7,6 +7,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from benfourier.errors import InputError
 
+CLASSES = 1_000_000  # at most; a greater label is no place of a class
+
 
 class Source(Protocol):
     """Labelled 8-bit images, each with an id that never depends on its place in a batch."""
@@ -69,6 +71,8 @@ def checked_labels(labels: Any, count: int, where: str) -> NDArray[np.int64]:
         raise InputError(f"{where}: there are {count} images and {len(found)} labels; each image needs one label")
     if found.size and found.min() < 0:
         raise InputError(f"{where}: label {found.min()} is unknown; labels count classes from 0")
+    if found.size and found.max() >= CLASSES:
+        raise InputError(f"{where}: label {found.max()} is too large; labels count classes, {CLASSES:,} at most")
     return found.astype(np.int64)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from benfourier.data.source import checked_labels
-from benfourier.errors import InputError, OptionError, check_whole
+from benfourier.errors import InputError, OptionError, check_seed, check_whole
 
 PARTS: Mapping[str, float] = MappingProxyType({"fit": 0.64, "calibrate": 0.16, "test": 0.20})
 Indices = NDArray[np.intp]
@@ -39,7 +39,7 @@ def split(
         seed: another seed gives another split.
     """
     shares = _checked_shares(parts)
-    check_whole("seed", seed, least=0)
+    check_seed(seed)
     rows = _rows_by_class(ids, labels)
     found: list[list[int]] = [[] for _ in parts]
     owed = np.zeros(len(parts))
@@ -70,7 +70,7 @@ def spread(ids: Sequence[str], labels: ArrayLike, *, seed: int) -> Indices:
 
     In every class the ids are put in the order of a hash of seed and id, and the classes take turns.
     """
-    check_whole("seed", seed, least=0)
+    check_seed(seed)
     turns: list[tuple[float, int, list[int]]] = []
     for label, sources in _rows_by_class(ids, labels).items():
         order = sorted(sources, key=lambda source: _rank(source, seed))

@@ -72,6 +72,7 @@ def fit(
     clean: Labelled | None = None,
     preset: str | None = None,
     show_progress: bool | None = None,
+    foreign: bool = False,
     **options: Any,
 ) -> Detector:
     """Returns the detector of that id, fitted to examples.
@@ -83,7 +84,8 @@ def fit(
         clean: labelled clean images beyond the examples, for detectors that use them.
         preset: a named set of options.
         show_progress: True or False to force progress bars; None draws them on a terminal.
+        foreign: the examples may have been made with other weights than the subject's.
         options: of the method.
     """
     chosen = method(name, preset=preset, **options)
-    return chosen.fit(subject, examples, clean=clean, show_progress=show_progress)
+    return chosen.fit(subject, examples, clean=clean, show_progress=show_progress, foreign=foreign)

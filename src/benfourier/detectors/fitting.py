@@ -19,7 +19,7 @@ from benfourier.detectors.method import Lessons, Measure, Method, Staged
 from benfourier.detectors.rows import Rows, parts_of, stacked
 from benfourier.detectors.svm import Svm
 from benfourier.errors import FitError, InputError
-from benfourier.subjects.subject import Subject
+from benfourier.subjects.subject import Subject, check_subject
 from benfourier.subjects.weights import digest_of_weights
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def fit(
     clean: Labelled | None = None,
     show_progress: bool | None = None,
     memo: "Memo | None" = None,
+    foreign: bool = False,
 ) -> Detector:
     """Returns the detector that a method makes of examples.
 
@@ -49,8 +50,17 @@ def fit(
         clean: labelled clean images beyond the examples, for methods that use them.
         show_progress: True or False to force progress bars; None draws them on a terminal.
         memo: numbers that are known already; only methods whose numbers, or the stages of them, last use it.
+        foreign: the examples may have been made with other weights than the subject's.
     """
     start = time.perf_counter()
+    check_subject(subject)
+    weights = digest_of_weights(subject.module)
+    if not foreign and examples.options.get("weights", weights) != weights:
+        raise InputError(
+            "these examples were made with other weights than the subject's, and what misled those may not mislead it; "
+            "load the weights that they were made with, or make examples with these (foreign=True, or --foreign, takes "
+            "them as they are)"
+        )
     _check(method, subject, examples, clean)
     fitted, held = _split(examples, method.seed)
     measure = method.learn(subject, Lessons(fitted, clean, show_progress, memo if method.lasting else None))
@@ -65,7 +75,7 @@ def fit(
         trained.facts["tau"] = classifier.log_tau
     scores = classifier.score(apart.numbers).numpy()
     sigmoid = sigmoid_of(scores, apart.adversarial)
-    summary = {**_summary(rows, apart, examples), **trained.facts, "weights": digest_of_weights(subject.module)}
+    summary = {**_summary(rows, apart, examples), **trained.facts, "weights": weights}
     summary["learned"] = _learned(measure)
     summary["seconds"] = round(time.perf_counter() - start, 3)
     return Detector(method, subject, measure, classifier, sigmoid, summary, _seen(examples, clean))

@@ -7,14 +7,14 @@ batches, splits, calibration, saving) is shared.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from torch import Tensor
 
 from benfourier.data.examples import Examples
 from benfourier.data.labelled import Labelled
-from benfourier.errors import OptionError, check_choice, check_whole
+from benfourier.errors import OptionError, check_choice, check_seed, check_switch
 from benfourier.subjects.subject import Subject
 
 if TYPE_CHECKING:
@@ -132,7 +132,10 @@ class Method(ABC):
             check_choice("classifier", self.classifier, CLASSIFIERS)
         check_positive("C", self.C, "cv")
         check_positive("gamma", self.gamma, "scale", "cv")
-        check_whole("seed", self.seed, least=0)
+        check_seed(self.seed)
+        for option in fields(self):
+            if option.type is bool:
+                check_switch(option.name, getattr(self, option.name))
 
     @property
     def final(self) -> str:
@@ -156,7 +159,13 @@ class Method(ABC):
         """Returns the measure whose fields were kept in a file."""
 
     def fit(
-        self, subject: Subject, examples: Examples, *, clean: Labelled | None = None, show_progress: bool | None = None
+        self,
+        subject: Subject,
+        examples: Examples,
+        *,
+        clean: Labelled | None = None,
+        show_progress: bool | None = None,
+        foreign: bool = False,
     ) -> "Detector":
         """Returns the detector fitted to the examples; the method stays as it is.
 
@@ -165,10 +174,11 @@ class Method(ABC):
             examples: clean images with their noisy and adversarial twins.
             clean: labelled clean images beyond the examples, for methods that use them.
             show_progress: True or False to force progress bars; None draws them on a terminal.
+            foreign: the examples may have been made with other weights than the subject's.
         """
         from benfourier.detectors.fitting import fit
 
-        return fit(self, subject, examples, clean=clean, show_progress=show_progress)
+        return fit(self, subject, examples, clean=clean, show_progress=show_progress, foreign=foreign)
 
 
 def check_positive(name: str, value: object, *words: str) -> None:
@@ -183,7 +193,8 @@ def checked_layers(given: Any) -> tuple[str, ...] | None:
     """Returns a selection of layers as a tuple of words, None for all, or raises OptionError."""
     if given is None:
         return None
-    words = (given,) if isinstance(given, str) else tuple(given)
+    some = given if isinstance(given, Sequence) and not isinstance(given, str) else (given,)
+    words = tuple(str(word) if type(word) is int else word for word in some)  # parts of a Sequential
     if not words or not all(isinstance(word, str) for word in words):
-        raise OptionError(f"layers is {given!r}; it must be names or globs, or None for all")
+        raise OptionError(f'layers is {given!r}; it must be names, globs or "type:Conv2d", or None for all')
     return words

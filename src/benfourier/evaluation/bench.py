@@ -84,9 +84,10 @@ class Bench:
     def digests(self) -> dict[str, str]:
         """Digests of the weights, the data and all that was made of them."""
         made = {
-            f"examples {source} {place}": _digest(group)
+            f"examples {source} {attack}": _digest(group, attack)
             for source, groups in self.groups.items()
-            for place, group in enumerate(groups)
+            for group in groups
+            for attack in group.attacks
         }
         beyond = [] if self.beyond is None else [self.beyond.images.numpy(), self.beyond.labels.numpy()]
         return {
@@ -184,6 +185,8 @@ def _aligned(base: Examples, examples: Examples, attack: str) -> tuple[Tensor, T
     return torch.where(there.view(-1, 1, 1, 1), taken[0], base.clean), taken[1] & there
 
 
-def _digest(examples: Examples) -> str:
-    arrays = [examples.clean, examples.noisy, *examples.attacked.values(), *examples.success.values(), examples.labels]
-    return digest_of((*examples.attacks, *examples.ids, *(array.numpy() for array in arrays)))
+def _digest(examples: Examples, attack: str) -> str:
+    """A digest of all that a trial of one attack sees; other attacks count only by the noise that they share."""
+    twins = examples.attacked[attack], examples.success[attack]
+    arrays = (examples.clean, examples.noisy, *twins, examples.labels)
+    return digest_of((attack, *examples.ids, *(array.numpy() for array in arrays)))

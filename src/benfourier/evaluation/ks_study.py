@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benfourier import progress
-from benfourier.errors import check_whole
+from benfourier.errors import check_seed, check_whole
 from benfourier.evaluation.goodness import goodness
 from benfourier.evaluation.parts import CLEAN, NOISY, OUTSIDE, TEST, TRAIN, Kind, Part, digest_of_network, kinds_of
 from benfourier.evaluation.softmax_layer import Heard, hear_softmax
@@ -74,7 +74,7 @@ def ks_study(
     for name, value in (("draws", draws), ("samples", samples), ("orders", orders)):
         check_whole(name, value)
     check_whole("bootstrap", bootstrap, least=0)
-    check_whole("seed", seed, least=0)
+    check_seed(seed)
     settings = {"draws": draws, "samples": samples, "bootstrap": bootstrap}
     network = digest_of_network(subject)
     decisive = {"h1": repr((seed, settings))}  # the others draw nothing

@@ -22,6 +22,8 @@ class DataPlan:
 def data_of(table: Table, protocols: tuple[str, ...]) -> DataPlan:
     """Returns the sources and groups, checked as far as they can be without looking at them."""
     source, credit, other = table.take("source", str), table.take("credit", str, ""), _texts(table, "other")
+    if not source:
+        table.refuse("source", "is empty; name a source, such as 'mnist-5k' or a folder")
     groups = _groups(table.table("groups")) if table.has("groups") else {}
     table.done()
     if "data-transfer" in protocols and not other:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benfourier.attacks.examples import CHUNK
+from benfourier.detectors.listening import INPUT
 from benfourier.errors import InputError, PlanError
 from benfourier.evaluation.plan import PROTOCOLS, STUDIES, TRIVIAL, ZOOS, DetectorPlan, Plan
 from benfourier.evaluation.plan_data import data_of
@@ -91,7 +92,7 @@ def _laid_over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plan(table: Table, path: Path) -> Plan:
-    name, seed = table.take("name", str, path.stem), table.whole("seed", 0, least=0)
+    name, seed = table.take("name", str, path.stem), table.whole("seed", 0, least=0, most=2**32 - 1)
     protocols = table.words("protocols", PROTOCOLS, ["non-transfer"])
     studies = table.words("studies", STUDIES, [])
     network = network_of(table.table("network"), seed)
@@ -151,7 +152,7 @@ def _check_roles(table: Table, plan: Plan) -> None:
 
 
 def check_opens(plan: Plan) -> None:
-    """Raises PlanError if a source, a column of its credit, or a file of weights is not there."""
+    """Raises PlanError if a source, a column of its credit, a file of weights, or a layer is not there."""
     from benfourier.data.credits import credit_of
     from benfourier.data.opening import open_source
 
@@ -167,3 +168,24 @@ def check_opens(plan: Plan) -> None:
         raise PlanError(f"data.{error}") from error
     if plan.network.weights not in ("", ZOOS) and not Path(weights_of(plan)).is_file():
         raise PlanError(f"network.weights is {plan.network.weights!r}; there is no such file beside the plan")
+    _check_layers(plan)
+
+
+def _check_layers(plan: Plan) -> None:
+    """Raises PlanError if a detector names layers that the network does not have."""
+    from benfourier.evaluation.network import fresh
+
+    named = [
+        (f"{option} of detector {entry.label!r}", getattr(entry.method, option))
+        for entry in plan.detectors
+        for option in ("layers", "layer")
+        if getattr(entry.method, option, None) is not None
+    ]
+    subject = fresh(plan) if named else None
+    for key, layers in named:
+        words = [layers] if isinstance(layers, str) else [word for word in layers if word != INPUT]
+        try:
+            if subject is not None and words:
+                subject.layers(words, pass_through=True)
+        except InputError as error:
+            raise PlanError(f"{key}: {error}") from error

@@ -5,15 +5,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 
+import numpy as np
 import torch
 
 from benfourier import progress
 from benfourier.attacks.examples import make_examples
+from benfourier.attacks.identity import digest_of_subject
 from benfourier.data.labelled import Labelled
-from benfourier.evaluation.executors import Executor
+from benfourier.evaluation.executors import Broken, Executor
 from benfourier.evaluation.plan import Plan
 from benfourier.evaluation.preparing import Ground, survey
 from benfourier.store.cache import Cache
+from benfourier.store.digest import digest_of
 
 DEAR = ("cw-l2", "r-pgd")  # they come first, so that nobody waits for them at the end
 
@@ -67,7 +70,7 @@ class Crafter:
 
 
 def precraft(plan: Plan, ground: Ground, executor: Executor, cache: Cache, show_progress: bool | None = None) -> None:
-    """Makes all attacks of a plan; what fails is left to whoever asks for it next.
+    """Makes all attacks of a plan, unless the cache says that it was done; what fails is left to whoever asks next.
 
     Args:
         plan: says which attacks.
@@ -76,10 +79,17 @@ def precraft(plan: Plan, ground: Ground, executor: Executor, cache: Cache, show_
         cache: where they are kept.
         show_progress: True or False to force the bar; None draws it on a terminal.
     """
+    done = _mark(plan, ground)
+    if cache.get(done) is not None:
+        return
     pieces = sorted(_pieces(plan, ground), key=lambda piece: _rank(plan.attack(piece.attack).name))
+    failed = False
     with progress.bar(len(pieces), "attacks, in pieces", show=show_progress) as advance:
-        for piece, _ in executor.run(pieces, Crafter(plan, cache)):
+        for piece, result in executor.run(pieces, Crafter(plan, cache)):
+            failed |= isinstance(result, Broken)
             advance(1, piece.attack)
+    if not failed:
+        cache.put(done, {"pieces": np.array([len(pieces)])})
 
 
 @contextmanager
@@ -94,6 +104,17 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def _mark(plan: Plan, ground: Ground) -> str:
+    """A digest of everything that the attacks of a plan depend on."""
+    wanted = [(attack.name, attack.options, attack.sources) for attack in plan.attacks]
+    sources = [_images(ground, second) for second in (False, True) if not second or ground.other is not None]
+    with one_thread():
+        network = digest_of_subject(ground.opened.subject)
+    ids = [name for images in sources for name in images.ids]
+    arrays = [array.numpy() for images in sources for array in (images.images, images.labels)]
+    return digest_of(("precrafted", network, repr((wanted, plan.seed, plan.chunk)), *ids, *arrays))
 
 
 def _pieces(plan: Plan, ground: Ground) -> Iterator[Piece]:

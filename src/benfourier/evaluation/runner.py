@@ -31,7 +31,7 @@ from benfourier.store.cache import OLD, Cache, open_cache
 from benfourier.store.coding import plain
 from benfourier.store.digest import digest_of
 from benfourier.store.ledger import Ledger
-from benfourier.store.records import Crafted, Failure, Outcome, Record, Run
+from benfourier.store.records import Failure, Outcome, Record, Run
 
 PREFIX = "bench-"
 Do = Callable[[Trial], tuple[Outcome, ...]]
@@ -133,16 +133,9 @@ def _bench(
     """What trials work on; attacks are made where trials will run, if these places share a cache."""
     if cache is None or executor is None or not _apart(executor):
         return prepare(plan, ground, keeper.add, cache, show)
-    if not _crafted(plan, keeper):
-        precraft(plan, ground, executor, cache, show)
+    precraft(plan, ground, executor, cache, show)
     with one_thread():
         return prepare(plan, ground, keeper.add, cache, show)
-
-
-def _crafted(plan: Plan, keeper: Keeper) -> bool:
-    """True if the ledger tells of every attack."""
-    told = {record.attack for record in keeper.ledger.records() if isinstance(record, Crafted)}
-    return told >= {attack.label for attack in plan.attacks}
 
 
 def _run(plan: Plan, ground: Ground) -> Run:

@@ -79,7 +79,7 @@ def key_of(bench: Bench, plan: Plan, trial: Trial, ask: Ask) -> str:
         "folds": folds,
         "seed": plan.seed,
         "draws": DRAWS,
-        "examples": [digests[f"examples {source} {bench.group(source, attack)}"] for source, attack in used],
+        "examples": [digests[f"examples {source} {attack}"] for source, attack in used],
         "others": [digests[name] for name in ("weights", "calibration", "wrong", "beyond")],
     }
     return digest_of([json.dumps(told, sort_keys=True)])

@@ -4,7 +4,7 @@ from collections.abc import Hashable, Iterable
 from typing import Any, TypeVar
 
 from benfourier.report.paper import Paper
-from benfourier.report.results import Results
+from benfourier.report.results import MIXED, Results
 from benfourier.store.records import (
     Control,
     Cost,
@@ -33,6 +33,8 @@ def gather(records: Iterable[Record], paper: str | None = None) -> Results:
         Paper(paper)  # complains of words that name no database
     kinds: dict[type[Any], list[Any]] = {}
     for record in records:
+        if isinstance(record, Run):
+            kinds.pop(Failure, None)  # what failed is tried again in every run
         kinds.setdefault(type(record), []).append(record)
     outcomes = kinds.get(Outcome, [])
     kept = newest(outcomes)
@@ -59,8 +61,10 @@ def newest(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
     later: dict[Hashable, list[set[tuple[str, str]]]] = {}  # what later outcomes of a fit are tested on
     kept = []
     for outcome in reversed(told):
-        fit, tested = (outcome.protocol, outcome.detector, outcome.fitted, outcome.source), _tested(outcome)
-        if not any(tested <= other for other in later.setdefault(fit, [])):
+        everything = outcome.protocol == MIXED  # all attacks that the plan had then, and so those of a smaller plan too
+        fitted = () if everything else outcome.fitted
+        fit, tested = (outcome.protocol, outcome.detector, fitted, outcome.source), _tested(outcome)
+        if not any(everything or tested <= other for other in later.setdefault(fit, [])):
             kept.append(outcome)
             later[fit].append(tested)
     return tuple(reversed(kept))

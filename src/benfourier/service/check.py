@@ -9,7 +9,6 @@ from fastapi.responses import JSONResponse
 from numpy.typing import NDArray
 from torch import Tensor
 
-from benfourier.guard.guard import Guard
 from benfourier.service import schemas
 from benfourier.service.bodies import packed, unpacked
 from benfourier.service.documents import SENDING, body, complaints
@@ -40,10 +39,9 @@ def routes(service: Service, *, demo: bool) -> APIRouter:
     async def check(request: Request) -> Response:
         """Judges image files: verdict, label, score, threshold, and the evidence of every layer."""
         deadline = service.deadline()
-        guard = service.guard
         sent = await _sent(service, request, deadline)
         found = await service.judged(request, [image for _, image in sent], deadline)
-        results = [_told(guard, upload, found, row) for row, (upload, _) in enumerate(sent)]
+        results = [_told(upload, found, row) for row, (upload, _) in enumerate(sent)]
         answer = JSONResponse({"version": found.version, "results": results})
         content, headers = packed(bytes(answer.body), request.headers.get("accept-encoding", ""))
         return Response(content, 200, headers, "application/json")
@@ -68,9 +66,9 @@ async def _sent(service: Service, request: Request, deadline: float) -> list[tup
         return await service.read(work, deadline)
 
 
-def _told(guard: Guard, upload: Upload, found: Judged, row: int) -> dict[str, Any]:
-    """What is said of one image file."""
-    label, classes = int(found.label[row]), guard.subject.classes
+def _told(upload: Upload, found: Judged, row: int) -> dict[str, Any]:
+    """What is said of one image file, by the guard that judged it."""
+    label, classes = int(found.label[row]), found.guard.subject.classes
     return {
         "name": upload.name,
         "verdict": "accepted" if found.accepted[row] else "rejected",
@@ -86,7 +84,7 @@ def _told(guard: Guard, upload: Upload, found: Judged, row: int) -> dict[str, An
                 "deviation": _short(part.deviation),
                 "oddness": float(f"{part.oddness:.4g}"),
             }
-            for part in evidence(guard, found.numbers[row])
+            for part in evidence(found.guard, found.numbers[row])
         ],
     }
 

@@ -30,6 +30,7 @@ class Judged:
         numbers: the detector's measure, float64 (n, D).
         threshold: above which a score is rejected.
         version: of the guard that said it.
+        guard: that guard; another one may be at work when the answer is told.
     """
 
     label: NDArray[np.int64]
@@ -38,6 +39,7 @@ class Judged:
     numbers: NDArray[np.float64]
     threshold: float
     version: str
+    guard: Guard
 
     def __len__(self) -> int:
         return len(self.label)
@@ -98,7 +100,8 @@ class GuardJudge:
             labels[found.places] = found.logits.argmax(1).cpu().numpy()
             scores[found.places] = found.scores.numpy()
             numbers[found.places] = found.numbers.numpy()
-        return Judged(labels, scores <= guard.threshold.value, scores, numbers, guard.threshold.value, self.version)
+        threshold = guard.threshold.value
+        return Judged(labels, scores <= threshold, scores, numbers, threshold, self.version, guard)
 
     def _forget(self, shapes: set[torch.Size]) -> None:
         """Drops the plans of all sizes once there are many, so that strange sizes cannot fill the memory."""

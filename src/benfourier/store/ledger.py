@@ -11,6 +11,7 @@ from benfourier.errors import StoreError
 from benfourier.store.coding import KINDS, plain, record_of
 from benfourier.store.records import Record
 
+BEGINNING = b'{"record": "'  # of every line
 NAMES = {kind: name for name, kind in KINDS.items()}
 
 
@@ -30,7 +31,7 @@ class Ledger:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("ab+") as file:
-                _cut_half_a_line(file.fileno())
+                self._cut_half_a_line(file.fileno())
                 file.write(line.encode() + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
@@ -45,7 +46,8 @@ class Ledger:
             content = self.path.read_bytes() if self.path.exists() else b""
         except OSError as error:
             raise StoreError(f"{self.path}: the ledger cannot be read ({error}); check the permissions") from error
-        *lines, _half = content.split(b"\n")
+        *lines, half = content.split(b"\n")
+        self._check_half(half)
         for number, line in enumerate(lines, 1):
             try:
                 yield record_of(json.loads(line))
@@ -56,26 +58,34 @@ class Ledger:
             except StoreError as error:
                 raise StoreError(f"{self.path}, line {number}: {error}") from error
 
+    def _cut_half_a_line(self, file: int) -> None:
+        """Shortens a file to its last whole line."""
+        size = os.fstat(file).st_size
+        end = size
+        while end:
+            start = max(0, end - 65536)
+            found = os.pread(file, end - start, start).rfind(b"\n")
+            if found >= 0:
+                end = start + found + 1
+                break
+            end = start
+        if end != size:
+            self._check_half(os.pread(file, len(BEGINNING), end))
+            os.ftruncate(file, end)
+
+    def _check_half(self, half: bytes) -> None:
+        """Raises StoreError unless a last line without its end is one that a killed run has left."""
+        if not BEGINNING.startswith(half[: len(BEGINNING)]):
+            raise StoreError(f"{self.path}: this is no ledger, and stays as it is; give another file")
+
 
 def read(path: str | PathLike[str]) -> tuple[Record, ...]:
     """Returns all records of a ledger that must exist, each key's last one only, in the order of their lines."""
     ledger = Ledger(Path(path))
     if not ledger.path.is_file():
         raise StoreError(f"{path}: there is no ledger; `benfourier evaluate plan.toml` makes one")
-    last = {(type(record), record.key): record for record in ledger.records()}
+    last: dict[tuple[type[Record], str], Record] = {}
+    for record in ledger.records():
+        last.pop((type(record), record.key), None)
+        last[type(record), record.key] = record
     return tuple(last.values())
-
-
-def _cut_half_a_line(file: int) -> None:
-    """Shortens a file to its last whole line."""
-    size = os.fstat(file).st_size
-    end = size
-    while end:
-        start = max(0, end - 65536)
-        found = os.pread(file, end - start, start).rfind(b"\n")
-        if found >= 0:
-            end = start + found + 1
-            break
-        end = start
-    if end != size:
-        os.ftruncate(file, end)

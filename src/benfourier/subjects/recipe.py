@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from benfourier.errors import OptionError, check_whole
+from benfourier.errors import OptionError, check_seed, check_whole
 
 WARM = 0.3  # share of the steps in which the rate rises
 FIRST = 1 / 25  # of the greatest rate, where it begins
@@ -44,8 +44,9 @@ class Recipe:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, least in (("epochs", 1), ("batch", 2), ("shift", 0), ("seed", 0)):
+        for name, least in (("epochs", 1), ("batch", 2), ("shift", 0)):
             check_whole(name, getattr(self, name), least=least)
+        check_seed(self.seed)
         for name, allowed, said in (
             ("rate", 0 < self.rate < math.inf, "greater than 0"),
             ("momentum", 0 < self.momentum < 1, "between 0 and 1"),

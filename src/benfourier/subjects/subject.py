@@ -185,6 +185,13 @@ class Subject:
             )
 
 
+def check_subject(given: object) -> None:
+    """Raises SubjectError unless a caller passed a Subject."""
+    if not isinstance(given, Subject):
+        wrap = "; wrap the module: Subject(module)" if isinstance(given, nn.Module) else "; it must be a Subject"
+        raise SubjectError(f"subject is a {type(given).__name__}{wrap}")
+
+
 def _finite(values: Any) -> tuple[float, ...]:
     """The values as floats; none if they are not a sequence of finite numbers."""
     try:

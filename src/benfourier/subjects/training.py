@@ -33,12 +33,14 @@ class Training:
         epochs: one record per epoch.
         data: digests of the images learned from, and of those measured on.
         refusals: images that could not be read.
+        left_out: images to measure on that are among those learned from, and were left out.
     """
 
     recipe: Recipe
     epochs: tuple[Epoch, ...]
     data: dict[str, str]
     refusals: tuple[Refusal, ...]
+    left_out: int = 0
 
     @property
     def accuracy(self) -> float:
@@ -58,6 +60,7 @@ class Training:
     def facts(self) -> dict[str, Any]:
         """Returns what a file of weights should tell about its making, as JSON can hold it."""
         measured = {"accuracy": self.accuracy, "interval": list(self.interval), "images": self.epochs[-1].images}
+        measured |= {"left out": self.left_out} if self.left_out else {}
         return {**measured, "seconds": round(self.seconds, 1), **self.data, "recipe": asdict(self.recipe)}
 
 
@@ -81,7 +84,8 @@ def train(
     Args:
         subject: whose module learns, from the weights that it has.
         source: images to learn from; they are all read into memory.
-        test: images to measure on; without it a part of the source is held out.
+        test: images to measure on, without those among them that it learns from; without it a part of the source is
+            held out.
         recipe: how to train.
         held_out: that part's share.
         measured: at most so many of these images are measured on after each epoch; None for all.
@@ -99,7 +103,7 @@ def train(
         refuse_unfinished(path)
     if measured is not None:
         check_whole("measured", measured)
-    lesson, exam, refusals = _parts(source, test, held_out, measured, recipe.seed, show_progress)
+    lesson, exam, refusals, left_out = _parts(source, test, held_out, measured, recipe.seed, show_progress)
     data = _data(source, test, held_out)
     run = {"network": _network(subject), "images": _look(subject), **data, **asdict(recipe)}
     epochs: tuple[Epoch, ...] = ()
@@ -109,31 +113,41 @@ def train(
             epochs = load_checkpoint(path, run, subject.module, learner.optimiser)
         elif path is not None:  # proves that the place can be written before hours are spent
             save_checkpoint(path, run, epochs, subject.module, learner.optimiser)
-        for number in range(len(epochs) + 1, recipe.epochs + 1):
-            if until_right and epochs and learner.knows_all():
-                break
-            epochs = (*epochs, learner.epoch(number, show_progress=show_progress))
-            if path is not None:
-                save_checkpoint(path, run, epochs, subject.module, learner.optimiser)
-            if report is not None:
-                report(number, epochs[-1])
-    return Training(recipe, epochs, data, refusals)
+        try:
+            for number in range(len(epochs) + 1, recipe.epochs + 1):
+                if until_right and epochs and learner.knows_all():
+                    break
+                epochs = (*epochs, learner.epoch(number, show_progress=show_progress))
+                if path is not None:
+                    save_checkpoint(path, run, epochs, subject.module, learner.optimiser)
+                if report is not None:
+                    report(number, epochs[-1])
+        finally:
+            if path is not None and not epochs:  # nothing was learned that one could go on from
+                path.unlink(missing_ok=True)
+    return Training(recipe, epochs, data, refusals, left_out)
 
 
 def _parts(
     source: Source, test: Source | None, held_out: float, most: int | None, seed: int, show: bool | None
-) -> tuple[Batch, Batch, tuple[Refusal, ...]]:
-    """Images to learn from, images to measure on, and those that cannot be read."""
+) -> tuple[Batch, Batch, tuple[Refusal, ...], int]:
+    """Images to learn from, images to measure on, those that cannot be read, and how many were left out."""
     if test is not None:
         learned, measured = read(source, show=show), read(test, np.arange(len(test))[:most], show=show)
+        known = {image.tobytes() for image in learned.images.pixels}
+        new = [row for row, image in enumerate(measured.images.pixels) if image.tobytes() not in known]
     else:
         if not 0 < held_out < 1:
             raise OptionError(f"held_out is {held_out!r}; it must be between 0 and 1, such as 0.1")
         rows = split(source.ids, source.labels, {"learn": 1 - held_out, "measure": held_out}, seed=seed)
         learned, measured = (read(source, part, show=show) for part in (rows["learn"], rows["measure"][:most]))
+        new = list(range(len(measured.images)))
+    if not new:
+        raise InputError(f"{source.name}: it holds all images to measure on; give others, or let a part be held out")
     if len(learned.images) < 2:
         raise InputError(f"{source.name}: there is one image to learn from; give at least two")
-    return learned.images, measured.images, (*learned.refusals, *measured.refusals)
+    left_out = len(measured.images) - len(new)
+    return learned.images, measured.images.take(new), (*learned.refusals, *measured.refusals), left_out
 
 
 def _network(subject: Subject) -> str:
