@@ -256,7 +256,7 @@ def test_what_was_fitted_is_told(capsys: Capture, here: Path) -> None:
         (("--out", "w.safetensors"), 4, "w.safetensors: this is what --weights names, and it would be overwritten"),
         (("--limit", "3"), 2, "--limit is about the images of --clean; give both"),
         (("--strict",), 2, "--strict is about the images of --clean; give both"),
-        (("--option", "seed=3"), 2, "--seed is 0 and --option seed is 3; give one of them"),
+        (("--option", "seed=3", "--seed", "5"), 2, "--seed is 5 and --option seed is 3; give one of them"),
         (("--seed", "5000000000"), 2, "seed is 5000000000; it must be a whole number of at least 0 and at most"),
         (("--option", "centre=maybe"), 2, "centre is 'maybe'; it must be True or False"),
         (("--option", "layers=99"), 2, "layer '99' not found"),

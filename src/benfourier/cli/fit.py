@@ -13,7 +13,7 @@ from benfourier.cli.pictures import pictures_of
 from benfourier.cli.printing import print_json
 from benfourier.cli.wanted import value_of
 from benfourier.cli.writing import check_out
-from benfourier.errors import OptionError
+from benfourier.errors import OptionError, check_seed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -81,9 +81,10 @@ def fit(
     if clean is None and (limit is not None or strict):
         raise OptionError(f"{'--limit' if limit is not None else '--strict'} is about the images of --clean; give both")
     given = _settings(settings or [])
-    if given.get("seed", seed) != seed:
+    if seed not in (0, given.get("seed", seed)):
         raise OptionError(f"--seed is {seed} and --option seed is {given['seed']!r}; give one of them")
-    chosen = method(detector, preset=preset, **{"seed": seed, **given})
+    seed = check_seed(given.pop("seed", seed))
+    chosen = method(detector, preset=preset, seed=seed, **given)
     subject = subject_of(model, weights, digest, size, channels, classes, mean, std)
     found = Examples.load(examples)
     more = None if labelled is None else _labelled(subject, labelled, seed)
