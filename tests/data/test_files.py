@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from benfourier.data.files import read_image
+from benfourier.data.files import read_image, read_size
 from benfourier.errors import ImageError, OptionError
 
 HEIGHT, WIDTH = 11, 17
@@ -44,6 +44,19 @@ def png(width: int, height: int, depth: int, colour: int, rows: bytes) -> bytes:
     packed = (struct.pack(">I", len(body)) + kind + body for kind, body in chunks)
     sums = (struct.pack(">I", zlib.crc32(kind + body)) for kind, body in chunks)
     return b"\x89PNG\r\n\x1a\n" + b"".join(chunk + crc for chunk, crc in zip(packed, sums, strict=True))
+
+
+def tiff(entries: dict[int, tuple[int, list[int]]], pixels: bytes) -> bytes:
+    """A TIFF file written by hand, its tags as (type, values): 3 for 16 bits, 4 for 32."""
+    begin = 8 + 2 + 12 * (len(entries) + 1) + 4
+    extra, tags = b"", b""
+    for tag, (kind, values) in sorted({**entries, 273: (4, [begin + 64])}.items()):
+        body = b"".join(struct.pack("<H" if kind == 3 else "<I", value) for value in values)
+        if len(body) > 4:
+            body, extra = struct.pack("<I", begin + len(extra)), extra + body
+        tags += struct.pack("<HHI", tag, kind, len(values)) + body.ljust(4, b"\0")
+    head = struct.pack("<2sHIH", b"II", 42, 8, len(entries) + 1)
+    return head + tags + bytes(4) + extra.ljust(64, b"\0") + pixels
 
 
 def refused(path: Path, **options: Any) -> str:
@@ -129,6 +142,15 @@ def test_image_is_turned_upright(tmp_path: Path, orientation: int, upright: NDAr
     np.testing.assert_array_equal(read_image(path, 3), upright)
 
 
+@pytest.mark.parametrize("name", ["a.png", "a.tiff", "a.jpeg"])
+@pytest.mark.parametrize("orientation", [1, 3, 5, 6, 7, 8])
+def test_the_size_in_the_header_is_that_of_the_picture_upright(tmp_path: Path, name: str, orientation: int) -> None:
+    exif = Image.Exif()
+    exif[ORIENTATION] = orientation
+    path = saved(tmp_path, name, Image.fromarray(COLOUR), exif=exif)
+    assert read_size(path) == read_image(path, 3).shape[:2]
+
+
 def test_opaque_alpha_is_dropped(tmp_path: Path) -> None:
     path = saved(tmp_path, "a.png", with_alpha(clear=0))
     np.testing.assert_array_equal(read_image(path, 3), COLOUR)
@@ -160,7 +182,7 @@ def test_transparent_colour_key_is_refused(tmp_path: Path, image: Image.Image) -
 def test_file_of_several_frames_is_refused(tmp_path: Path, name: str) -> None:
     frames = [Image.fromarray(COLOUR), Image.fromarray(255 - COLOUR)]
     message = refused(saved(tmp_path, name, frames[0], save_all=True, append_images=frames[1:]))
-    assert "it holds 2 frames" in message
+    assert "it holds several frames" in message
 
 
 @pytest.mark.parametrize(
@@ -185,6 +207,26 @@ def test_deep_colour_ppm_is_refused(tmp_path: Path, header: bytes) -> None:
     path = tmp_path / "a.ppm"
     path.write_bytes(header + bytes(6))
     assert "deeper than 8 bits" in refused(path)
+
+
+@pytest.mark.parametrize("bits", [8, 16])
+@pytest.mark.parametrize("planes", [1, 2], ids=["chunky", "planar"])
+def test_deep_colour_tiff_is_refused(tmp_path: Path, bits: int, planes: int) -> None:
+    path = tmp_path / "a.tiff"
+    sides = {256: (3, [1]), 257: (3, [1]), 278: (3, [1])}
+    colour = {258: (3, [bits] * 3), 259: (3, [1]), 262: (3, [2]), 277: (3, [3]), 284: (3, [planes])}
+    path.write_bytes(tiff({**sides, **colour, 279: (4, [3 * bits // 8])}, bytes(range(3 * bits // 8))))
+    if bits == 16:
+        assert "deeper than 8 bits" in refused(path)
+    elif planes == 1:
+        assert read_image(path, 3).tolist() == [[[0, 1, 2]]]
+
+
+@pytest.mark.parametrize("content", [b"P1 2 1\n1 0\n", b"P4 2 1\n\x80"], ids=["text", "bits"])
+def test_a_one_bit_map_is_read(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "a.pbm"
+    path.write_bytes(content)
+    assert read_image(path, 1)[0, :, 0].tolist() == [0, 255]
 
 
 def test_shallow_ppm_is_read(tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ def test_groups_that_the_source_knows_nothing_of_are_told() -> None:
     ("groups", "told"),
     [
         ({"a": ["0-2"], "b": [2]}, "b holds 2, and so does a; a class has one group at most"),
+        ({"a": [2], "b": ["cat"]}, "a and b both hold class 2, 'cat'; a class has one group at most"),
         ({"a": ["3-1"], "b": [2]}, "'3-1' ends before it begins"),
     ],
 )
@@ -62,10 +63,18 @@ def test_joined_sources_are_one_with_ids_of_their_own() -> None:
     assert found.pixels([29, 3, 16])[:, 0, 0, 0].tolist() == [14, 3, 1]
 
 
+def test_numbers_may_stand_for_the_names_of_classes() -> None:
+    bare = ArraySource("bare", pets().pixels(range(5)), np.arange(5), tuple("01234"))
+    assert len(JoinedSource((pets(), bare))) == 20
+
+
 def test_sources_that_do_not_fit_are_not_joined() -> None:
     few = GroupedSource(pets("few"), {"a": [0], "b": [1]})
-    with pytest.raises(InputError, match="pets has 5 classes, and few 2"):
+    with pytest.raises(InputError, match="pets and few have 5 and 2 classes"):
         JoinedSource((pets(), few))
+    turned = ArraySource("turned", pets().pixels([0, 1]), np.array([0, 1]), NAMES[::-1])
+    with pytest.raises(InputError, match=r"pets and turned have 'ant' and 'elm' as class 0; .* in the same order"):
+        JoinedSource((pets(), turned))
     with pytest.raises(InputError, match="two sources are called pets"):
         JoinedSource((pets(), pets()))
     with pytest.raises(InputError, match="give them one size"):

@@ -1,4 +1,6 @@
 import re
+import struct
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -6,7 +8,8 @@ import numpy as np
 import pytest
 from scipy.io import loadmat, savemat
 
-from benfourier.data.matlab import read_matlab
+from benfourier.data import matlab
+from benfourier.data.matlab import HEADER, PACKED, read_matlab
 from benfourier.errors import InputError
 
 DTYPES = ("u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f4", "f8")
@@ -53,6 +56,29 @@ def test_damaged_files_are_refused_by_name(tmp_path: Path, place: int, content: 
     with pytest.raises(InputError, match=re.escape(complaint)) as caught:
         read_matlab(path)
     assert str(caught.value).startswith(f"{path}: ")
+
+
+def packed(*bodies: bytes) -> bytes:
+    """A file of packed elements."""
+    header = b" " * 124 + b"\0\1IM"
+    return header + b"".join(struct.pack("<II", PACKED, len(body)) + body for body in bodies)
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (packed(zlib.compress(packed(zlib.compress(b""))[HEADER:])), "a packed element holds another packed one"),
+        (packed(zlib.compress(bytes(3000))), "is cut short, or holds more than 2,000 bytes"),
+        (packed(zlib.compress(bytes(1000))[:-6]), "is cut short, or holds more than 2,000 bytes"),
+    ],
+)
+def test_packed_elements_are_unpacked_once_and_not_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, complaint: str
+) -> None:
+    monkeypatch.setattr(matlab, "LARGEST", 2000)
+    (tmp_path / "a.mat").write_bytes(content)
+    with pytest.raises(InputError, match=complaint):
+        read_matlab(tmp_path / "a.mat")
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:

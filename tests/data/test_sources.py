@@ -94,6 +94,14 @@ def test_a_part_of_an_npz_keeps_the_classes_of_the_whole(tmp_path: Path) -> None
     assert source.ids == ("held/test/00000", "held/test/00001")
 
 
+def test_only_labels_of_parts_count_among_the_classes_of_an_npz(tmp_path: Path) -> None:
+    path = saved(tmp_path, x=COLOUR, y=LABELS, y_pixels=np.array([900]), years=np.array([2020]))
+    assert npz(path).classes == tuple(map(str, range(LABELS.max() + 1)))
+    bad = saved(tmp_path, x_test=COLOUR, y_test=LABELS, x_train=COLOUR, y_train=LABELS - 5)
+    with pytest.raises(InputError, match="label -5 is unknown"):
+        npz(bad, "test")
+
+
 def test_parts_share_no_id(tmp_path: Path) -> None:
     path = parts_saved(tmp_path)
     assert set(npz(path, "train").ids).isdisjoint(npz(path, "test").ids)
@@ -261,7 +269,7 @@ def test_a_path_to_an_npz_opens_it_and_a_colon_names_the_part(tmp_path: Path) ->
     assert len(open_source(f"{renamed}:test")) == 2
 
 
-@pytest.mark.parametrize("word", ["", "mnist5k", "no/such.npz", "no/such.npz:test", ":test"])
+@pytest.mark.parametrize("word", ["", "mnist5k", "no/such.npz", "no/such.npz:test", ":test", "a\0b", "x" * 5000])
 def test_a_word_that_names_nothing_is_refused_with_what_is_allowed(word: str) -> None:
     with pytest.raises(InputError, match=re.escape(f"source {word!r} is neither")) as caught:
         open_source(word)

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import save_file
 
 from benfourier.data.draws import names_by_content
@@ -128,3 +129,14 @@ def test_groups_make_coarse_classes_and_what_is_left_is_for_data_transfer(file: 
     used |= {f"digits/{ground.opened.source.ids[row]}" for row in ground.opened.learned}
     assert not used & set(ground.other.sources.ids)
     assert any(name.startswith("digits/") for name in ground.other.sources.ids)
+
+
+def test_another_source_has_the_same_classes_in_the_same_order(tmp_path: Path) -> None:
+    for folder, names in (("near", ("ant", "bee")), ("far", ("bee", "cat"))):
+        for name in names:
+            (tmp_path / folder / name).mkdir(parents=True)
+            for place in range(4):
+                Image.new("L", (8, 8), 10 * place).save(tmp_path / folder / name / f"{place}.png")
+    text = changed(('source = "digits"', 'source = "near"\nother = "far"'), ("[network]", "[network]\nclasses = 2"))
+    with pytest.raises(PlanError, match="which is far, have 'ant' and 'bee' as class 0; data-transfer needs the same"):
+        open_network(read_plan(plan_in(tmp_path, text)), None, False)

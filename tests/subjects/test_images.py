@@ -10,6 +10,7 @@ from PIL import Image
 from torch import nn
 
 import benfourier as bf
+from benfourier.data import resize
 from benfourier.errors import ImageError, OptionError
 from tests.subjects.networks import plain
 
@@ -100,6 +101,24 @@ def test_bytes_fill_the_bounds_exactly(bounds: tuple[float, float]) -> None:
     steps = low + (high - low) * np.arange(256) / 255
     assert np.abs(found.double().numpy() - steps).max() <= slack
     assert (found.diff() > 0).all()
+
+
+def test_a_very_long_picture_is_cut_before_it_is_scaled(tmp_path: Path) -> None:
+    ramp = np.repeat(np.arange(200, dtype=np.uint8), 10_001)  # scaled as a whole it would have 448 million columns
+    path = saved(tmp_path, np.tile(ramp[None, :, None], (1, 1, 3)))
+    found = bf.images(path, subject_of(3, size=224, resize="shorter-side-crop"))
+    assert found.shape == (1, 3, 224, 224)
+    assert found.sub(99.5 / 255).abs().max() <= 1 / 255  # what stands in the middle
+
+
+def test_cutting_first_gives_nearly_the_same_picture() -> None:
+    rng = np.random.default_rng(4)
+    long = rng.integers(0, 256, (6, 600, 3), dtype=np.uint8)
+    first = resize.fit(long, (12, 12), "shorter-side-crop")  # 100 times the wanted pixels
+    scaled = Image.fromarray(long).resize((1200, 12), Image.Resampling.BILINEAR)
+    whole = np.asarray(scaled.crop((594, 0, 606, 12)), np.int16)
+    inner = np.abs(first.astype(np.int16) - whole)[:, 2:-2]  # at the edges the cut picture has no neighbours
+    assert inner.max() <= 1
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -100,7 +100,7 @@ def npz(path: str | PathLike[str], part: str | None = None) -> ArraySource:
                 raise InputError(f"{path}: it holds one array, not several; save it with np.savez(path, x=..., y=...)")
             tail = _tail(held.files, part, path)
             images, labels = held[f"x{tail}"], held[f"y{tail}"]
-            others = [held[key] for key in held.files if key == "y" or key.startswith("y_")]
+            others = [held[key] for key in held.files if key[:1] == "y" and f"x{key[1:]}" in held.files]
     except InputError:
         raise
     except FAULTS as error:
@@ -109,7 +109,8 @@ def npz(path: str | PathLike[str], part: str | None = None) -> ArraySource:
     images = _checked_images(images, str(path))
     labels = checked_labels(labels, len(images), str(path))
     # the parts of one file have the same classes, even if the last one is missing in some
-    count = 1 + max(int(y.max()) for y in (labels, *others) if y.size and np.issubdtype(y.dtype, np.integer))
+    parts = [checked_labels(y, len(y), str(path)) for y in others if y.ndim and np.issubdtype(y.dtype, np.integer)]
+    count = 1 + max(int(y.max()) for y in (labels, *parts) if y.size)
     return ArraySource(name, images, labels, tuple(map(str, range(count))))
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 from PIL.ImageFile import ImageFile
+from PIL.TiffImagePlugin import TiffImageFile
 
 from benfourier.errors import ImageError, OptionError, check_whole
 
@@ -20,6 +21,7 @@ FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 PIXEL_LIMIT = 2**26  # 8192×8192, 192 MiB of colour; below the limit at which Pillow itself warns
 
 ORIENTATION = 0x0112  # the EXIF tag
+WIDTH, BITS = 256, 258  # tags of TIFF
 
 BOMBS = (Image.DecompressionBombError, Image.DecompressionBombWarning)
 # What Pillow's decoders raise on broken files, warnings turned into errors included.
@@ -71,7 +73,8 @@ def read_size(path: str | PathLike[str]) -> tuple[int, int]:
     with _opened(path, str(path)) as image:
         _check_header(image, PIXEL_LIMIT)
         lying = image.getexif().get(ORIENTATION) in (5, 6, 7, 8)  # those that turn it by a quarter
-        return image.size if lying else (image.height, image.width)
+        turned = isinstance(image, TiffImageFile) and image.width != image.tag_v2[WIDTH]  # newer Pillows do that
+        return image.size if lying and not turned else (image.height, image.width)
 
 
 def _read(source: str | PathLike[str] | BytesIO, name: str, channels: int, pixel_limit: int) -> NDArray[np.uint8]:
@@ -105,9 +108,8 @@ def _check_header(image: ImageFile, pixel_limit: int) -> None:
             f"its header states {width}×{height} pixels; at most {pixel_limit} are allowed; "
             "shrink it, or raise pixel_limit if you trust it"
         )
-    frames = getattr(image, "n_frames", 1)
-    if frames > 1:
-        raise ImageError(f"it holds {frames} frames; one is allowed; save the frame you mean as a file of its own")
+    if _moves(image):
+        raise ImageError("it holds several frames; one is allowed; save the frame you mean as a file of its own")
     if _is_deep(image):
         raise ImageError(
             f"its channels are deeper than 8 bits (mode {image.mode}); 8 bits are allowed; "
@@ -115,13 +117,28 @@ def _check_header(image: ImageFile, pixel_limit: int) -> None:
         )
 
 
+def _moves(image: ImageFile) -> bool:
+    """Whether there is a second frame; those of a TIFF are not counted, which would take forever in some."""
+    if not isinstance(image, TiffImageFile):
+        return bool(getattr(image, "is_animated", False))
+    try:
+        image.seek(1)
+    except EOFError:
+        return False
+    finally:
+        image.seek(0)
+    return True
+
+
 def _is_deep(image: ImageFile) -> bool:
-    """Whether a channel has more than 8 bits; in colour files only the decoder's arguments tell."""
+    """Whether a channel has more than 8 bits; in colour files only tags or the decoder's arguments tell."""
     if image.mode.startswith(("I", "F")):
+        return True
+    if isinstance(image, TiffImageFile) and max(image.tag_v2.get(BITS, (1,))) > 8:
         return True
     for codec, _, _, args in image.tile:
         raw, *rest = args if isinstance(args, tuple) else (args,)
-        if str(raw).endswith((";16B", ";16L", ";16N")) or (codec.startswith("ppm") and rest[0] > 255):
+        if str(raw).endswith((";16B", ";16L", ";16N")) or (codec.startswith("ppm") and rest and rest[0] > 255):
             return True
     return False
 

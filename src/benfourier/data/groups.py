@@ -34,6 +34,11 @@ class GroupedSource:
 
     def __post_init__(self) -> None:
         homes = homes_of(self.groups)
+        for label, name in enumerate(self.source.classes):
+            both = {homes[key] for key in (label, name) if key in homes}
+            if len(both) > 1:
+                told = " and ".join(list(self.groups)[place] for place in sorted(both))
+                raise OptionError(f"{told} both hold class {label}, {name!r}; a class has one group at most")
         found = [homes.get(label, homes.get(self.source.classes[label], -1)) for label in self.source.labels.tolist()]
         rows = np.flatnonzero(np.array(found) >= 0)
         if not len(rows):

@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from benfourier.data.source import Source, checked_indices
+from benfourier.data.source import Source, checked_indices, classes_apart
 from benfourier.errors import InputError
 from benfourier.store.digest import digest_of
 
@@ -24,10 +24,11 @@ class JoinedSource:
     def __post_init__(self) -> None:
         first = self.sources[0]
         for place, source in enumerate(self.sources):
-            if len(source.classes) != len(first.classes):
+            apart = classes_apart(first.classes, source.classes)
+            if apart:
                 raise InputError(
-                    f"{first.name} has {len(first.classes)} classes, and {source.name} {len(source.classes)}; "
-                    "sources that are joined need the same classes"
+                    f"{first.name} and {source.name} have {apart}; sources that are joined need the same classes in "
+                    "the same order"
                 )
             if source.name in {before.name for before in self.sources[:place]}:
                 raise InputError(f"two sources are called {source.name}; give each a name of its own")

@@ -19,6 +19,7 @@ from benfourier.errors import InputError
 
 HEADER = 128
 MATRIX, PACKED = 14, 15
+LARGEST = 2**32  # bytes of an element
 STORED = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
 CLASSES = {6: "f8", 7: "f4", 8: "i1", 9: "u1", 10: "i2", 11: "u2", 12: "i4", 13: "u4", 14: "i8", 15: "u8"}
 
@@ -46,7 +47,7 @@ def _check_header(content: memoryview) -> None:
         raise ValueError(f"its version is {version:#06x}, not 0x0100")
 
 
-def _elements(content: memoryview) -> Iterator[tuple[int, memoryview]]:
+def _elements(content: memoryview, *, packed: bool = False) -> Iterator[tuple[int, memoryview]]:
     """Type and body of every element; packed ones are unpacked."""
     start = 0
     while start < len(content):
@@ -60,11 +61,21 @@ def _elements(content: memoryview) -> Iterator[tuple[int, memoryview]]:
         body = content[begin : begin + length]
         if len(body) < length:
             raise ValueError(f"{length} bytes are stated, {len(body)} follow")
+        if kind == PACKED and packed:
+            raise ValueError("a packed element holds another packed one")
         if kind == PACKED:
-            yield from _elements(memoryview(zlib.decompress(body)))
+            yield from _elements(memoryview(_unpacked(body)), packed=True)
         else:
             yield kind, body
         start = following
+
+
+def _unpacked(body: memoryview) -> bytes:
+    unpacking = zlib.decompressobj()
+    found = unpacking.decompress(body, LARGEST)
+    if not unpacking.eof:
+        raise ValueError(f"a packed element is cut short, or holds more than {LARGEST:,} bytes")
+    return found
 
 
 def _matrix(body: memoryview) -> tuple[str, NDArray[Any] | None]:

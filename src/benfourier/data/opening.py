@@ -1,6 +1,7 @@
 """One word, as on a command line, becomes a source: its kind is found by looking."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from benfourier.data.arrays import npz
@@ -52,10 +53,11 @@ def open_source(
 def path_and_part(text: str) -> tuple[Path, str | None]:
     """Returns a path that exists, and the word behind its last colon if that is no part of it."""
     path, (before, _, word) = Path(text), text.rpartition(":")
-    if text and path.exists():
-        return path, None
-    if before and word.isidentifier() and Path(before).exists():
-        return Path(before), word
+    with suppress(OSError, ValueError):  # of words that no file can be called
+        if text and path.exists():
+            return path, None
+        if before and word.isidentifier() and Path(before).exists():
+            return Path(before), word
     raise InputError(f"source {text!r} is neither an embedded one nor a file or folder that exists; {ALLOWED}")
 
 

@@ -6,6 +6,7 @@ from PIL import Image
 
 from benfourier.errors import ImageError, check_choice
 
+LONG = 64  # times the wanted pixels; pictures that would be scaled to more are cut first
 RULES = ("exact", "shorter-side-crop", "stretch")
 
 
@@ -40,6 +41,15 @@ def _crop(picture: Image.Image, wanted: tuple[int, int]) -> Image.Image:
     """Scaled until both sides cover the wanted size, then cut to it around the centre."""
     height, width = wanted
     factor = max(height / picture.height, width / picture.width)
-    scaled = _scale(picture, (max(height, round(picture.height * factor)), max(width, round(picture.width * factor))))
-    top, left = (scaled.height - height) // 2, (scaled.width - width) // 2
-    return scaled.crop((left, top, left + width, top + height))
+    tall, wide = max(height, round(picture.height * factor)), max(width, round(picture.width * factor))
+    top, left = (tall - height) // 2, (wide - width) // 2
+    if tall * wide <= LONG * height * width:
+        return _scale(picture, (tall, wide)).crop((left, top, left + width, top + height))
+    down, across = picture.height / tall, picture.width / wide
+    box = (
+        left * across,
+        top * down,
+        min((left + width) * across, picture.width),
+        min((top + height) * down, picture.height),
+    )
+    return picture.resize((width, height), Image.Resampling.BILINEAR, box=box)

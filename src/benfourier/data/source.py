@@ -76,6 +76,14 @@ def checked_labels(labels: Any, count: int, where: str) -> NDArray[np.int64]:
     return found.astype(np.int64)
 
 
+def classes_apart(one: tuple[str, ...], other: tuple[str, ...]) -> str | None:
+    """Returns how the classes of two sources differ, if they do; a bare number may stand for its class's name."""
+    if len(one) != len(other):
+        return f"{len(one)} and {len(other)} classes"
+    pairs = enumerate(zip(one, other, strict=True))
+    return next((f"{a!r} and {b!r} as class {n}" for n, (a, b) in pairs if a != b and str(n) not in (a, b)), None)
+
+
 def check_unique(ids: tuple[str, ...], where: str) -> None:
     """Raises InputError if an id occurs twice."""
     if len(set(ids)) < len(ids):

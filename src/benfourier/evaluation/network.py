@@ -12,7 +12,7 @@ import benfourier
 from benfourier.data.groups import GroupedSource
 from benfourier.data.joined import JoinedSource
 from benfourier.data.opening import open_source
-from benfourier.data.source import Source
+from benfourier.data.source import Source, classes_apart
 from benfourier.data.splits import Indices, split
 from benfourier.errors import PlanError
 from benfourier.evaluation.plan import ZOOS, Plan
@@ -78,10 +78,11 @@ def open_network(plan: Plan, cache: Cache | None, show_progress: bool | None = N
         )
     others = tuple(_source(plan, text, subject) for text in plan.other)
     other = JoinedSource(others) if len(others) > 1 else others[0] if others else None
-    if other is not None and len(other.classes) != len(source.classes):
+    apart = classes_apart(source.classes, other.classes) if other is not None else None
+    if apart:
         raise PlanError(
-            f"data.other is {', '.join(plan.other)} with {len(other.classes)} classes, and data.source has "
-            f"{len(source.classes)}; data-transfer needs the same classes in both"
+            f"data.source and data.other, which is {', '.join(plan.other)}, have {apart}; data-transfer needs the same "
+            "classes in the same order"
         )
     learned, held = np.empty(0, np.intp), np.arange(len(source))
     if plan.network.train is not None:
