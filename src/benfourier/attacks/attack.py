@@ -14,7 +14,7 @@ from benfourier.attacks.result import AttackResult
 from benfourier.data.draws import generator
 from benfourier.errors import InputError, ResponseError, check_seed, check_whole
 from benfourier.subjects.hearing import undisturbed
-from benfourier.subjects.subject import Subject, check_subject
+from benfourier.subjects.subject import Subject, check_wrapped
 
 LEVELS = 255  # steps between 8-bit pixels
 
@@ -52,7 +52,7 @@ def attack(
     """
     start = time.perf_counter()
     chosen = recipe(name, options)
-    check_subject(subject)
+    check_wrapped(subject)
     subject.check(images)
     seed, names = check_seed(seed), checked_ids(ids, len(images))
     right = checked_labels(labels, len(images))

@@ -16,7 +16,7 @@ from benfourier.data.examples import Examples
 from benfourier.data.funnel import Funnel
 from benfourier.errors import InputError, check_choice, check_seed, check_whole
 from benfourier.store.cache import open_cache
-from benfourier.subjects.subject import Subject, check_subject
+from benfourier.subjects.subject import Subject, check_wrapped
 from benfourier.subjects.weights import digest_of_weights
 
 CHUNK = 64  # images that a killed run loses at most
@@ -66,7 +66,7 @@ def make_examples(
     others = roster(beside, {}) if beside else ()
     check_apart(entries, others)
     check_choice("noise", noise, CENTRES)
-    check_subject(subject)
+    check_wrapped(subject)
     subject.check(images)
     names, truth = checked_ids(ids, len(images)), checked_labels(labels, len(images)).cpu()
     chunk = check_whole("chunk", chunk)

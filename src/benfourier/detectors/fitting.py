@@ -19,7 +19,7 @@ from benfourier.detectors.method import Lessons, Measure, Method, Staged
 from benfourier.detectors.rows import Rows, parts_of, stacked
 from benfourier.detectors.svm import Svm
 from benfourier.errors import FitError, InputError
-from benfourier.subjects.subject import Subject, check_subject
+from benfourier.subjects.subject import Subject, check_wrapped
 from benfourier.subjects.weights import digest_of_weights
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def fit(
         foreign: the examples may have been made with other weights than the subject's.
     """
     start = time.perf_counter()
-    check_subject(subject)
+    check_wrapped(subject)
     weights = digest_of_weights(subject.module)
     if not foreign and examples.options.get("weights", weights) != weights:
         raise InputError(

@@ -13,7 +13,7 @@ from benfourier.subjects.hearing import Run, first_tensor
 from benfourier.subjects.plan import Layer, Plan
 from benfourier.subjects.selection import Selection, select
 from benfourier.subjects.stations import Station, walkers
-from benfourier.subjects.subject import Subject, check_subject
+from benfourier.subjects.subject import Subject, check_wrapped
 from benfourier.theory.coefficients import Zeros
 
 MEMORY = 256 * 2**20  # bytes
@@ -53,7 +53,7 @@ def features(
     orders = check_whole("orders", orders)
     check_choice("dtype", dtype, ("float32", "float64"))
     check_whole("memory", memory)
-    check_subject(subject)
+    check_wrapped(subject)
     subject.check(images)
     plan = subject.plan(tuple(images.shape[1:]))
     chosen = select(plan.layers, layers, pass_through=pass_through)

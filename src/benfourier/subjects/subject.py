@@ -185,7 +185,7 @@ class Subject:
             )
 
 
-def check_subject(given: object) -> None:
+def check_wrapped(given: object) -> None:
     """Raises SubjectError unless a caller passed a Subject."""
     if not isinstance(given, Subject):
         wrap = "; wrap the module: Subject(module)" if isinstance(given, nn.Module) else "; it must be a Subject"
