@@ -199,6 +199,13 @@ def test_as_a_module_it_marks_rejected_rows_with_one_more_class() -> None:
     assert torch.allclose(logits.softmax(1).sum(1), torch.ones(16))
 
 
+def test_as_a_module_it_answers_images_of_several_sizes_in_the_order_given() -> None:
+    module, images = any_size().module(), noise((9, 9), (12, 12), (9, 9), (15, 9), (12, 12))
+    together = module(images)
+    for image, row in zip(images, together, strict=True):
+        assert torch.allclose(module([image])[0], row, atol=1e-5)
+
+
 def test_as_a_module_it_is_in_eval_mode_whatever_mode_it_is_put_in() -> None:
     module = guard().module()
     try:

@@ -17,6 +17,7 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.numpy import save_file
+from safetensors.torch import save_file as save_tensors
 from torch import nn
 
 import benfourier as bf
@@ -60,11 +61,14 @@ def refusal(read: Callable[[], object]) -> str:
     return str(caught.value)
 
 
-def rewritten(path: Path, change: Callable[[dict[str, Any]], None], *, sealed: bool = True) -> None:
-    """Changes a file's manifest; sealed with digests that fit, or with the old ones."""
+def rewritten(
+    path: Path, change: Callable[[dict[str, Any]], None], *, sealed: bool = True, **others: np.ndarray[Any, Any]
+) -> None:
+    """Changes a file's manifest and some calibration arrays; sealed with digests that fit, or with the old ones."""
     with safe_open(path, framework="numpy") as file:
         manifest = json.loads(file.metadata()["manifest"])
         arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    arrays |= {f"calibration/{name}": array for name, array in others.items()}
     change(manifest)
     if not sealed:
         save_file(arrays, path, metadata={"manifest": json.dumps(manifest)})
@@ -254,6 +258,24 @@ def test_a_manifest_that_does_not_fit_its_arrays_is_refused(
 def test_a_threshold_that_does_not_follow_from_its_scores_is_refused(kept: Path) -> None:
     rewritten(kept, set_to(99.0, "threshold", "value"))
     assert "its threshold is 99, but its calibration scores give" in refusal(lambda: bf.load_guard(kept, network()))
+
+
+@pytest.mark.parametrize("name", ["mean", "deviation", "scores"])
+def test_clean_images_with_other_numbers_than_the_detectors_are_refused(kept: Path, name: str) -> None:
+    rewritten(kept, lambda _: None, **{name: np.ones((3, 2))})  # type: ignore[arg-type]
+    assert "its manifest and its arrays do not fit" in refusal(lambda: bf.load_guard(kept, network()))
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "9" * 5000, '{"kind": "benfourier-guard", "schema": [1]}'])
+def test_a_manifest_that_no_version_wrote_is_refused(tmp_path: Path, text: str) -> None:
+    save_file({"a": np.zeros(2)}, tmp_path / "guard.bf", metadata={"manifest": text})
+    assert str(tmp_path / "guard.bf") in refusal(lambda: bf.load_guard(tmp_path / "guard.bf", network()))
+
+
+def test_arrays_of_kinds_that_numpy_does_not_know_are_refused(tmp_path: Path) -> None:
+    manifest = json.dumps({"kind": "benfourier-guard", "schema": 1})
+    save_tensors({"a": torch.zeros(2, dtype=torch.bfloat16)}, tmp_path / "guard.bf", {"manifest": manifest})
+    assert str(tmp_path / "guard.bf") in refusal(lambda: bf.load_guard(tmp_path / "guard.bf", network()))
 
 
 def test_weights_that_changed_since_the_fit_are_not_saved_as_those_fitted(tmp_path: Path) -> None:

@@ -136,8 +136,9 @@ def test_a_changed_byte_among_the_weights_is_noticed(path: Path) -> None:
     refused(path, "its tensors are not those that were written; it is damaged")
 
 
-def test_a_manifest_that_is_no_json_is_refused(module: nn.Sequential, tmp_path: Path) -> None:
-    save_file(state(module), tmp_path / "w.safetensors", metadata={"manifest": "{"})
+@pytest.mark.parametrize("text", ["{", "[" * 100_000, "9" * 5000])
+def test_a_manifest_that_is_no_json_is_refused(module: nn.Sequential, tmp_path: Path, text: str) -> None:
+    save_file(state(module), tmp_path / "w.safetensors", metadata={"manifest": text})
     refused(tmp_path / "w.safetensors", "its manifest is no JSON")
 
 

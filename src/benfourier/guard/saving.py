@@ -38,6 +38,9 @@ def load_guard(path: str | PathLike[str], module: nn.Module) -> Guard:
     try:
         wanted = Threshold(**manifest["threshold"])
         calibration = Calibration(*(arrays[f"calibration/{name}"] for name in PARTS))
+        shape = (int(detector.summary.get("numbers", calibration.mean.size)),)
+        if calibration.scores.ndim != 1 or not calibration.mean.shape == calibration.deviation.shape == shape:
+            raise ValueError(f"the clean images have not {shape[0]} numbers each")
         guard = Guard(subject, detector, false_alarm_rate=wanted.rate, clean=calibration)
     except (InputError, KeyError, TypeError, ValueError) as error:
         raise StoreError(f"{path}: its manifest and its arrays do not fit ({error}); make it again") from error

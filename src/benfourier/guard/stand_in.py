@@ -30,8 +30,10 @@ class StandIn(nn.Module):
         """Returns the logits."""
         guard = self._guard
         rows: list[Tensor] = []
+        places: list[int] = []
         for found in answers(guard.detector, checked(guard.subject, images)):
             accepted = (found.scores <= guard.threshold.value).to(found.logits.device).unsqueeze(1)
             mark = torch.where(accepted, -torch.inf, 0.0).to(found.logits.dtype)
             rows.append(torch.cat([found.logits.masked_fill(~accepted, -torch.inf), mark], dim=1))
-        return torch.cat(rows)
+            places += found.places
+        return torch.cat(rows)[torch.tensor(places).argsort()]  # those of one size were answered together

@@ -20,6 +20,7 @@ from benfourier.store.digest import digest_of
 
 Arrays = dict[str, NDArray[Any]]
 AGAIN = "get or make it again"
+STRANGE = (AttributeError, RecursionError, TypeError, ValueError)  # raised by what we never write
 HEADER = 100_000_000  # bytes, the longest header that safetensors allows
 
 
@@ -82,7 +83,7 @@ def read(path: str | PathLike[str], kind: str, schema: int) -> tuple[dict[str, A
             _check_kind(manifest, kind, schema)
             arrays = {name: np.array(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
         _check_digests(manifest, arrays)
-    except (StoreError, SafetensorError, OSError) as error:
+    except (StoreError, SafetensorError, OSError, *STRANGE) as error:
         raise _refusal(path, error) from error
     return manifest, arrays
 
@@ -94,7 +95,7 @@ def glance(path: str | PathLike[str]) -> Glance:
             manifest = _manifest(file.metadata())
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
             found = {name: (str(part.get_dtype()), tuple(part.get_shape())) for name, part in slices.items()}
-    except (StoreError, SafetensorError, OSError) as error:
+    except (StoreError, SafetensorError, OSError, *STRANGE) as error:
         raise _refusal(path, error) from error
     return Glance(manifest, found)
 
@@ -103,7 +104,7 @@ def _manifest(metadata: Mapping[str, str] | None) -> dict[str, Any]:
     """The manifest in a file's metadata; empty if there is none."""
     try:
         manifest = json.loads((metadata or {}).get("manifest", "{}"))
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise StoreError(f"its manifest is no JSON ({error}); {AGAIN}") from error
     return manifest if isinstance(manifest, dict) else {}
 

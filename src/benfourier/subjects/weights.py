@@ -138,7 +138,7 @@ def _facts(manifest: str | None, path: Path) -> dict[str, Any]:
     """The facts in a manifest; none if it is another program's."""
     try:
         facts = json.loads(manifest or "null")
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise StoreError(f"{path}: its manifest is no JSON ({error}); get or make it again") from error
     ours = isinstance(facts, dict) and facts.pop("kind", None) == KIND
     return facts if ours else {}
