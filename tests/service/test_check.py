@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import benfourier as bf
+from benfourier.service.check import histogram
 from benfourier.service.evidence import evidence, layers_of
 from tests.detectors.toys import toys
 from tests.service.serving import Served, attacked, clean, guard, png
@@ -98,6 +99,13 @@ def test_the_guards_facts_hold_the_clean_scores(here: Served) -> None:
     assert sum(facts["clean_scores"]["counts"]) == facts["clean_images"] == 40
     assert (facts["channels"], facts["height"], facts["width"]) == (1, 8, 8)
     assert not facts["demo"]
+
+
+@pytest.mark.parametrize("scores", [[5.0] * 40, [1e12, 1e12 + 1e-4], [0.0, 5e-324], [-1.0, 0.0, 2.0]])
+def test_scores_that_hardly_differ_have_a_histogram_too(scores: list[float]) -> None:
+    counts, edges = histogram(np.array(scores))
+    assert counts.sum() == len(scores)
+    assert (np.diff(edges) > 0).all()
 
 
 @cache

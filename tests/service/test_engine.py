@@ -159,6 +159,22 @@ def test_work_of_clients_that_left_or_waited_too_long_is_never_begun() -> None:
     asyncio.run(play())
 
 
+def test_thousands_of_clients_that_leave_while_a_batch_gathers_harm_nobody() -> None:
+    async def play() -> None:
+        judge = Patient()
+        engine, run = started(judge, wait=0.0002)
+        for _ in range(1500):  # more than Python lets a function call itself
+            leaving = asyncio.create_task(engine.answer(images(1), FAR))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            leaving.cancel()
+            await asyncio.sleep(0.0004)
+        assert (await engine.answer(images(2), FAR)).label.tolist() == [2]
+        await stopped(engine, run)
+
+    asyncio.run(play())
+
+
 def test_one_bad_image_does_not_spoil_the_batch_of_others() -> None:
     async def play() -> None:
         judge = Patient(gate=True)

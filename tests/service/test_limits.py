@@ -1,11 +1,13 @@
 """What a service refuses, and with which answer."""
 
+import base64
 import gzip
 import socket
 import struct
 import zlib
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -51,6 +53,21 @@ def test_more_images_than_allowed_are_refused(here: Served) -> None:
     refused(here.client.post(INFER, json=asked(many)), 413, "17 images")
     files = [("images", ("a.png", png(image), "image/png")) for image in many]
     refused(here.client.post("/v1/check", files=files), 413, "17 images")
+
+
+def test_a_request_of_many_small_parts_is_refused_before_they_are_made(here: Served) -> None:
+    parts: list[Any] = [{}, [], {"name": "a", "data": ""}]
+    for part in parts:
+        answer = here.client.post("/v1/check", json={"images": [part] * 10_000})
+        refused(answer, 400, "too many parts", "at most 16 images")
+    picture = {"name": "[a] (b) {c} [d].png", "data": base64.b64encode(png(clean(1)[0])).decode()}
+    assert here.client.post("/v1/check", json={"images": [picture] * SETTINGS.images}).status_code == 200
+
+
+def test_one_complaint_is_enough_for_a_request(here: Served) -> None:
+    answer = here.client.post("/v1/check", json={"images": [{"nam": "a"}] * 16})
+    refused(answer, 400, "images")
+    assert len(answer.text) < 400
 
 
 def test_an_image_bomb_is_refused_before_it_is_decoded(here: Served) -> None:

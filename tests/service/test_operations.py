@@ -4,13 +4,16 @@ import json
 import logging
 import re
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from io import StringIO
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pytest
 import torch
 
+from benfourier.service import judge
 from benfourier.service.drift import LEAST, Drift
 from benfourier.service.logs import JsonLines, tell
 from benfourier.service.settings import Settings
@@ -31,6 +34,8 @@ def test_metrics_count_requests_verdicts_scores_and_batches(tmp_path: Path) -> N
         found.client.post(INFER, json=asked(images))
         found.client.post(INFER, json={})
         found.client.get("/nothing")
+        for method in ("BREW", "WHEN"):
+            assert found.client.request(method, INFER).status_code == 405
         told = counters(found)
     route = 'method="POST",route="/v2/models/{model_name}/infer"'
     assert told[f'benfourier_requests_total{{{route},status="200"}}'] == 1
@@ -38,13 +43,14 @@ def test_metrics_count_requests_verdicts_scores_and_batches(tmp_path: Path) -> N
     assert told['benfourier_requests_total{method="other",route="other",status="404"}'] == 1
     assert told['benfourier_images_total{verdict="accepted"}'] == said.accepted.sum()
     assert told['benfourier_images_total{verdict="rejected"}'] == (~said.accepted).sum() > 0
+    assert told['benfourier_requests_total{method="other",route="/v2/models/{model_name}/infer",status="405"}'] == 2
     assert told["benfourier_score_count"] == told["benfourier_batch_images_sum"] == 8
     assert told[f'benfourier_score_bucket{{le="{said.threshold}"}}'] == said.accepted.sum()
     assert told["benfourier_queue_images"] == 0
     assert told["benfourier_threshold"] == said.threshold
     assert told["benfourier_drift_scores"] == 8
     assert np.isnan(told["benfourier_drift_p"])
-    assert told['benfourier_request_seconds_count{route="/v2/models/{model_name}/infer"}'] == 2
+    assert told['benfourier_request_seconds_count{route="/v2/models/{model_name}/infer"}'] == 4
 
 
 def test_drift_is_steady_for_the_stream_of_the_calibration_and_changed_for_another() -> None:
@@ -112,6 +118,37 @@ def test_a_broken_guard_file_changes_nothing(tmp_path: Path) -> None:
         while counters(found).get('benfourier_reloads_total{outcome="failed"}') != 1:
             assert found.client.post(INFER, json=asked(clean(1))).status_code == 200
         assert found.client.get("/v1/guard").json()["version"] == old
+
+
+def test_whatever_goes_wrong_with_a_new_guard_the_old_one_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("out of memory")
+
+    with served(tmp_path, Settings(watch=0.02)) as found:
+        monkeypatch.setattr(judge, "load_guard", fail)
+        guard(0.3).save(found.file)
+        while counters(found).get('benfourier_reloads_total{outcome="failed"}') != 1:
+            assert found.client.post(INFER, json=asked(clean(1))).status_code == 200
+
+
+def test_a_service_that_cannot_judge_any_more_is_not_ready_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("the counters are full")
+
+    with served(tmp_path) as found:
+        assert found.client.get("/v2/health/ready").status_code == 200
+        monkeypatch.setattr(found.service.metrics, "batch", fail)
+        with suppress(httpx.TimeoutException):
+            found.client.post(INFER, json=asked(clean(1)), timeout=0.3)
+        while found.client.get("/v2/health/ready").status_code == 200:
+            pass
+        assert found.client.post(INFER, json=asked(clean(1))).status_code == 503
+        assert found.client.get("/v2/health/live").status_code == 200
+    assert "judging failed" in caplog.text
 
 
 def test_logs_are_one_json_object_per_line_with_the_facts_beside_the_event() -> None:

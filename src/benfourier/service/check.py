@@ -94,10 +94,17 @@ def _short(values: NDArray[np.float64]) -> list[float]:
     return [float(f"{value:.5g}") for value in values]
 
 
+def histogram(scores: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Returns counts and edges; scores that hardly differ lie in a range that can be divided."""
+    low, high = float(scores.min()), float(scores.max())
+    room = 1e-6 * max(abs(low), abs(high), 1.0)
+    return np.histogram(scores, BINS, (low, high) if high - low > room else (low - room, high + room))
+
+
 def _facts(service: Service) -> dict[str, Any]:
     guard, told = service.guard, service.drift.tell()
     channels, height, width = shape_of(guard)
-    counts, edges = np.histogram(guard.calibration.scores, BINS)
+    counts, edges = histogram(guard.calibration.scores)
     return {
         "name": service.settings.name,
         "version": service.judge.version,

@@ -104,18 +104,21 @@ class Engine:
     async def _batch(self) -> list[_Job]:
         """The next jobs; none if the engine is closed."""
         loop, most = asyncio.get_running_loop(), self._settings.batch
-        while not self._waiting:
-            if self._closing:
-                return []
-            self._news.clear()
-            await self._news.wait()
-        until = next(iter(self._waiting)).since + self._settings.wait
-        while self.waiting < most and not self._closing and loop.time() < until:
-            self._news.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout_at(until):
-                    await self._news.wait()
-        return self._taken(most) or await self._batch()
+        while self._waiting or not self._closing:
+            if not self._waiting:
+                self._news.clear()
+                await self._news.wait()
+                continue
+            until = next(iter(self._waiting)).since + self._settings.wait
+            while self.waiting < most and not self._closing and loop.time() < until:
+                self._news.clear()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout_at(until):
+                        await self._news.wait()
+            taken = self._taken(most)
+            if taken:  # else all clients have left
+                return taken
+        return []
 
     def _taken(self, most: int) -> list[_Job]:
         """Jobs out of the queue, oldest first, as many as make a batch; a large one makes a batch of its own."""

@@ -19,6 +19,7 @@ from benfourier.subjects.images import images
 from benfourier.subjects.subject import Subject
 
 FIELD = "images"
+MARKS = 8  # brackets per image, those in its name included
 
 
 def uploads(body: bytearray, headers: Headers, settings: Settings) -> list[Upload]:
@@ -27,6 +28,9 @@ def uploads(body: bytearray, headers: Headers, settings: Settings) -> list[Uploa
     if kind == "multipart/form-data":
         found = files_in(body, headers["content-type"], FIELD)
     elif kind == "application/json":
+        # a tree of many small parts takes many times the memory of its text
+        if body.count(b"{") + body.count(b"[") > MARKS * (1 + settings.images):
+            raise refusals.bad(f"the request has too many parts; at most {settings.images} images are allowed")
         found = [Upload(picture.name, _decoded(picture.data)) for picture in checked(CheckRequest, bytes(body)).images]
     else:
         raise refusals.unsupported(f"the content type is {kind!r}; allowed: multipart/form-data, application/json")

@@ -121,7 +121,7 @@ class Picture(Asked):
 class CheckRequest(Asked):
     """Image files to be checked."""
 
-    images: list[Picture] = Field(min_length=1)
+    images: list[Picture] = Field(min_length=1, fail_fast=True)
 
 
 class Layer(BaseModel):

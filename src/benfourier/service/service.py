@@ -41,6 +41,7 @@ class Service:
         self._origin = origin
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="reader")
         self._stamp: object = None
+        self._judging: asyncio.Task[None] | None = None
         self._drift: Drift | None = None
         self.metrics.gauge("queue_images", "Images that wait.", lambda: self.engine.waiting)
         self.metrics.gauge("drift_distance", "KS distance of recent scores.", lambda: self.drift.tell().distance)
@@ -48,14 +49,9 @@ class Service:
         self.metrics.gauge("drift_scores", "Recent scores compared.", lambda: self.drift.tell().scores)
 
     @property
-    def ready(self) -> bool:
-        """True between start and shutdown."""
-        return self.engine.judge is not None
-
-    @property
     def judge(self) -> Judge:
-        """The judge of the moment, or a refusal while there is none."""
-        if self.engine.judge is None:
+        """The judge of the moment, or a refusal while there is none or it is not asked any more."""
+        if self.engine.judge is None or (self._judging is not None and self._judging.done()):
             raise refusals.closing()
         return self.engine.judge
 
@@ -75,7 +71,7 @@ class Service:
     async def running(self) -> AsyncIterator[None]:
         """Loads the judge, serves while the block runs, then finishes what was taken."""
         await self._load()
-        tasks = [asyncio.create_task(self.engine.run())]
+        self._judging = asyncio.create_task(self._judge())
         watching = asyncio.create_task(self._watch(self.settings.watch)) if self.settings.watch else None
         try:
             yield
@@ -83,17 +79,25 @@ class Service:
             if watching is not None:
                 watching.cancel()
             self.engine.close()
-            await asyncio.gather(*tasks)
+            await self._judging
             self.engine.free()
             self._readers.shutdown()
             tell("stopped", requests=self.engine.accepted)
+
+    async def _judge(self) -> None:
+        """Judges until the engine is closed; if it breaks, the log says why and requests are refused."""
+        try:
+            await self.engine.run()
+        except Exception as error:
+            tell("judging failed", level=logging.CRITICAL, trace=True, reason=f"{type(error).__name__}: {error}")
 
     async def reload(self) -> bool:
         """Puts the guard that is there now in the old one's place, between two batches; a bad file changes nothing."""
         try:
             await self._load()
-        except BenfourierError as error:
-            tell("reload failed", level=logging.ERROR, reason=str(error))
+        except Exception as error:  # whatever is wrong with it, the old one goes on
+            foreign = not isinstance(error, BenfourierError)
+            tell("reload failed", level=logging.ERROR, trace=foreign, reason=f"{type(error).__name__}: {error}")
             self.metrics.reload("failed")
             return False
         self.metrics.reload("done")

@@ -16,6 +16,7 @@ from benfourier.service.metrics import Metrics
 from benfourier.service.site import OPEN
 
 GONE = 499  # the client left before its answer; only logs and counters see it
+METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE")  # others are one to the counters
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
     "connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'",
@@ -85,6 +86,7 @@ class Shield:
 
     def _note(self, scope: Scope, number: str, status: int, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", "other")
-        self._metrics.request(scope["method"] if route != "other" else "other", route, status, seconds)
+        known = route != "other" and scope["method"] in METHODS
+        self._metrics.request(scope["method"] if known else "other", route, status, seconds)
         facts = {"method": scope["method"], "path": scope["path"], "status": status, "ms": round(1000 * seconds, 1)}
         tell("request", request=number, client=(scope.get("client") or ["unknown"])[0], **facts)
