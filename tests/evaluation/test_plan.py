@@ -158,6 +158,7 @@ def test_weights_that_are_not_there_are_told_before_anything_runs(tmp_path: Path
         ('label = "strong"', 'label = "noisy"', r"attacks\[2\].label is 'noisy', which names images"),
         ('role = "strength"', 'role = "strong"', r"attacks\[2\].role is 'strong'; allowed: boundary, strength"),
         ('role = "strength"', "", r"protocols hold strength-transfer, but no attack has role = 'strength'"),
+        ('name = "bim"\n', 'name = "bim"\ntransfer = 1\n', r"attacks\[0\].transfer is 1; it must be true or false"),
         ('role = "strength"', 'role = "strength"\nown_noise = true', r"attacks\[2\].own_noise is true; a strength"),
         ('name = "bim"\n', 'name = "bim"\nown_noise = true\n', r"attacks\[2\].sources is 70; .*allowed: 50"),
         ('role = "strength"', 'role = "strength"\nsources = 60', r"attacks\[2\].sources is 60; .*allowed: 50, 70"),

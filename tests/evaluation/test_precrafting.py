@@ -2,15 +2,18 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from benfourier.data import open_source
 from benfourier.evaluation.executors import InProcess
 from benfourier.evaluation.plan_reading import read_plan
 from benfourier.evaluation.precrafting import precraft
 from benfourier.evaluation.preparing import prepare, survey
+from benfourier.evaluation.studying import parts_of_bench
 from benfourier.store.cache import Cache, open_cache
 from benfourier.store.records import Crafted
-from tests.evaluation.tiny import PLAN, plan_in
+from tests.evaluation.tiny import PLAN, changed, plan_in
 
 
 @pytest.mark.parametrize(("chunk", "count"), [("", 5), ("chunk = 25", 8)])  # bim and strong have 70 images, deepfool 50
@@ -36,3 +39,30 @@ def test_what_pieces_leave_in_the_cache_is_all_that_the_set_needs(chunk: str, co
 def _is_attack(cache: Cache, name: str) -> bool:
     arrays = cache.get(name.removesuffix(".safetensors"))
     return arrays is not None and "success" in arrays
+
+
+def test_the_second_source_is_spared_attacks_that_take_no_part_in_data_transfer(tmp_path: Path) -> None:
+    digits = open_source("digits")
+    dark = digits.pixels(range(len(digits))) // 2
+    np.savez(tmp_path / "dark.npz", x=dark, y=digits.labels)
+    text = changed(
+        ('"mixed"]', '"mixed", "data-transfer"]'),
+        ('source = "digits"', 'source = "digits"\nother = "dark.npz"'),
+        ("sources = 50", "sources = 50\ntransfer = false"),
+        ("calibration = 220", "calibration = 220\nother = 20"),
+    )
+    plan, cache = read_plan(plan_in(tmp_path, text)), open_cache(tmp_path / "cache")
+    assert cache is not None
+    ground = survey(plan, cache, False)
+    precraft(plan, ground, InProcess(), cache, False)
+    made = sum(_is_attack(cache, path.name) for path in cache.folder.rglob("*.safetensors"))
+    told: list[Crafted] = []
+    bench = prepare(plan, ground, told.append, cache, False)
+    assert made == 7  # 2 for each attack on the first source but 1 for deepfool, 1 for each of two on the second
+    assert sum(_is_attack(cache, path.name) for path in cache.folder.rglob("*.safetensors")) == made
+    assert [record.attack for record in told if record.source == bench.other] == ["bim", "strong"]
+    assert [tuple(part.examples.attacks) for part in parts_of_bench(bench, plan)] == [
+        ("bim", "deepfool", "strong"),
+        ("bim", "deepfool", "strong"),
+        ("bim", "strong"),
+    ]

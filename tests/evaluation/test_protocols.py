@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from benfourier.errors import PlanError
 from benfourier.evaluation.plan_reading import read_plan
 from benfourier.evaluation.protocols import trials_of
 from benfourier.evaluation.trials import Target, Trial
@@ -47,6 +48,15 @@ def test_a_protocol_fits_and_tests_as_it_says(
     tmp_path: Path, protocol: str, wanted: dict[tuple[str, ...], list[str]]
 ) -> None:
     assert asked(tmp_path, protocol) == wanted
+
+
+def test_an_attack_that_takes_no_part_in_data_transfer_is_not_asked_for(tmp_path: Path) -> None:
+    spared = ALL.replace("sources = 50", "sources = 50\ntransfer = false")
+    trials = trials_of(read_plan(plan_in(tmp_path, spared)), "near", "far", "data-transfer")
+    assert {trial.fitted for trial in trials} == {("bim",)}
+    none = spared.replace('name = "bim"\n', 'name = "bim"\ntransfer = false\n')
+    with pytest.raises(PlanError, match="every boundary attack has transfer = false; let one take part"):
+        read_plan(plan_in(tmp_path, none))
 
 
 def test_a_fit_that_several_protocols_ask_for_is_one_trial(tmp_path: Path) -> None:

@@ -58,6 +58,7 @@ class AttackPlan:
         options: all of them.
         reduced: a setting below the paper's, in words.
         own_noise: its noisy twins are as far from the images as its own adversarial ones, not as those of all attacks.
+        transfer: it takes part in data-transfer; otherwise images of the second source are spared it.
     """
 
     name: str
@@ -67,6 +68,7 @@ class AttackPlan:
     options: dict[str, Any]
     reduced: str = ""
     own_noise: bool = False
+    transfer: bool = True
 
     @property
     def circle(self) -> tuple[int, str]:

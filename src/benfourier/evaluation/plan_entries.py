@@ -25,6 +25,7 @@ def attack_of(table: Table, sources: int) -> AttackPlan:
     label, role = table.take("label", str, ""), table.word("role", ROLES, "boundary")
     count = table.whole("sources", sources, least=LEAST, most=sources)
     reduced, own_noise = table.take("reduced", str, ""), table.take("own_noise", bool, False)
+    transfer = table.take("transfer", bool, True)
     given = {key: _number(value) for key, value in table.rest().items()}
     try:
         (entry,) = roster({name: (name, given)}, {})
@@ -33,7 +34,7 @@ def attack_of(table: Table, sources: int) -> AttackPlan:
     label = label or " ".join([name, ", ".join(f"{key}={_short(value)}" for key, value in given.items())]).strip()
     if label in TAKEN:
         table.refuse("label", f"is {label!r}, which names images that are not attacked; choose another")
-    return AttackPlan(name, label, role, count, dict(entry.options), reduced, own_noise)
+    return AttackPlan(name, label, role, count, dict(entry.options), reduced, own_noise, transfer)
 
 
 def detector_of(table: Table, seed: int, sources: int, calibration: int) -> DetectorPlan:

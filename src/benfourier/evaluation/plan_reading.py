@@ -147,6 +147,10 @@ def _check_roles(table: Table, plan: Plan) -> None:
             allowed = ", ".join(str(sources) for sources, own in sorted(near) if not own) or "none, they have own noise"
             told = f"is {attack.sources}; a strength attack shares the images of boundary ones; allowed: {allowed}"
             table.refuse(f"attacks[{place}].sources", told)
+    if "data-transfer" in plan.protocols and not any(plan.attack(label).transfer for label in plan.labels("boundary")):
+        table.refuse(
+            "protocols", "hold data-transfer, but every boundary attack has transfer = false; let one take part"
+        )
     if "strength-transfer" in plan.protocols and not plan.labels("strength"):
         table.refuse("protocols", "hold strength-transfer, but no attack has role = 'strength'; add one")
 

@@ -108,7 +108,7 @@ def one_thread() -> Iterator[None]:
 
 def _mark(plan: Plan, ground: Ground) -> str:
     """A digest of everything that the attacks of a plan depend on."""
-    wanted = [(attack.name, attack.options, attack.sources) for attack in plan.attacks]
+    wanted = [(attack.name, attack.options, attack.sources, attack.transfer) for attack in plan.attacks]
     sources = [_images(ground, second) for second in (False, True) if not second or ground.other is not None]
     with one_thread():
         network = digest_of_subject(ground.opened.subject)
@@ -119,7 +119,7 @@ def _mark(plan: Plan, ground: Ground) -> str:
 
 def _pieces(plan: Plan, ground: Ground) -> Iterator[Piece]:
     for second in (False, True) if ground.other is not None else (False,):
-        for attack in plan.attacks:
+        for attack in (attack for attack in plan.attacks if attack.transfer or not second):
             for start in range(0, min(attack.sources, len(_images(ground, second).ids)), plan.chunk):
                 yield Piece(second, attack.label, start)
 

@@ -121,11 +121,14 @@ def prepare(
     if ground.other is not None and ground.opened.other is not None:
         sets[other], data[other] = ground.other.sources, ground.opened.other.digest
     first = ground.found.sources
+    wanted = {source: plan, other: replace(plan, attacks=tuple(attack for attack in plan.attacks if attack.transfer))}
     return Bench(
         subject=subject,
         source=source,
         other=other,
-        groups={name: craft(plan, subject, name, part, report, cache, show_progress) for name, part in sets.items()},
+        groups={
+            name: craft(wanted[name], subject, name, part, report, cache, show_progress) for name, part in sets.items()
+        },
         folds=dict(zip(first.ids, folds_of(first.labels.tolist()), strict=True)),
         order={name: part.ids for name, part in sets.items()},
         calibration=ground.found.calibration,

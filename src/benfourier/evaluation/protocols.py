@@ -38,7 +38,7 @@ def _asks(protocol: str, plan: Plan, source: str, other: str) -> Iterator[tuple[
         for attack in near:
             yield (attack,), tuple(Target(source, tested) for tested in near)
     elif protocol == "data-transfer":
-        for attack in near:
+        for attack in (label for label in near if plan.attack(label).transfer):
             yield (attack,), (Target(other, attack),)
     elif protocol == "strength-transfer":
         for fitted, tested in ((near, far), (far, (*near, *far))):

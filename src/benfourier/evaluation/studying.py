@@ -75,7 +75,7 @@ def study(
 
 
 def parts_of_bench(bench: Bench, plan: Plan) -> list[Part]:
-    """Returns train and test of the first source, by the first fold, and the whole second source; all attacks each."""
+    """Returns train and test of the first source, by the first fold, and the whole second source; all its attacks."""
     labels = [attack.label for attack in plan.attacks]
     whole = bench.together(bench.source, labels)
     tested = np.array([bench.folds[name] == 0 for name in whole.ids])
@@ -83,7 +83,10 @@ def parts_of_bench(bench: Bench, plan: Plan) -> list[Part]:
         Part(bench.source, TRAIN, whole.take(np.flatnonzero(~tested), "train")),
         Part(bench.source, TEST, whole.take(np.flatnonzero(tested), "test")),
     ]
-    return parts + ([Part(bench.other, OUTSIDE, bench.together(bench.other, labels))] if bench.other else [])
+    if bench.other:
+        labels = [attack.label for attack in plan.attacks if attack.transfer]
+        parts.append(Part(bench.other, OUTSIDE, bench.together(bench.other, labels)))
+    return parts
 
 
 def _costs(
