@@ -9,6 +9,7 @@ from benfourier.data.opening import path_and_part
 from benfourier.errors import OptionError
 
 COLUMN = re.compile(r"\{(\w+)\}")
+OCTAL = re.compile(r"(?:\\[0-3][0-7]{2})+")  # as some tables have the bytes of letters beyond ASCII
 Credit = Callable[[str], str]  # of an image's id
 
 
@@ -35,4 +36,11 @@ def credit_of(source: str, text: str) -> Credit:
 
 
 def _filled(text: str, row: Mapping[str, str]) -> str:
-    return COLUMN.sub(lambda match: row[match[1]], text)
+    return COLUMN.sub(lambda match: _plain(row[match[1]]), text)
+
+
+def _plain(text: str) -> str:
+    """A text with letters where bytes in octal stand for them."""
+    return OCTAL.sub(
+        lambda match: bytes(int(byte, 8) for byte in match[0][1:].split("\\")).decode(errors="replace"), text
+    )
