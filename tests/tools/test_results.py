@@ -18,7 +18,7 @@ from tools.results.experiments import Experiment
 from tools.results.facts import pictures as shown_pictures
 from tools.results.notes import Note, closest
 from tools.results.page import written
-from tools.results.universal import universals
+from tools.results.universal import HOLDS, holding, universals
 
 MAHALANOBIS = '[[difference]]\nexperiment = "cifar10"\ndetector = "mahalanobis"\nwhy = "Ours *sees* more layers."\n'
 
@@ -239,3 +239,19 @@ def test_the_best_worst_case_over_all_attacks_comes_first() -> None:
     found = universals(Experiment("x", gather(Maker(rows=60).records())))
     assert [each.worst.value for each in found] == sorted((each.worst.value for each in found), reverse=True)
     assert "defense-gan" not in [each.outcome.detector for each in found], "it was not tested on all attacks"
+
+
+def test_it_is_said_in_one_sentence_where_a_detector_holds_at_every_strength() -> None:
+    found = Experiment("x", gather(Maker(rows=60).records()))
+    best = universals(found)[0]
+    (sentence,) = holding([found])
+    told = f"x ({best.outcome.detector}: {100 * best.worst.value:.1f} % ("
+    assert told in sentence.split("Not even")[best.worst.value < HOLDS]
+    assert f"under {best.attack}" in sentence
+    assert list(holding([Experiment("y", gather(few()))])) == []
+
+
+def test_the_page_begins_with_the_table_of_the_readme(made: Path) -> None:
+    table = re.search(r"(\| data, network .*?)\n\n", (made / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert table is not None
+    assert table[1] in page(made).split("## One detector for all attacks", maxsplit=1)[0]

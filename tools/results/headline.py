@@ -1,4 +1,4 @@
-"""The README's table: mbf beside the paper and beside the trivial detector."""
+"""The first table of the page, also the README's: mbf beside the paper and beside the trivial detector."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -16,21 +16,25 @@ from tools.results.summary import mbf_label
 BLOCK = re.compile(r"(<!-- headline -->\n).*?(<!-- /headline -->)", re.DOTALL)
 DATABASES = ("cifar10", "svhn", "imagenet-alexnet", "imagenet-vgg16", "mnist")
 ATTACKS = ("bim", "cw-l2", "deepfool", "r-pgd")
-END = (
+BELOW = (
     "AUROC in per cent with 95 % intervals, fitted to and tested on the attack of the column, other images. Where mbf "
-    "has two rows of ours, the second has the paper's settings. All tables, every difference above two points and the "
-    "figures: [docs/results.md](docs/results.md)."
+    "has two rows of ours, the second has the paper's settings."
 )
+MORE = "All tables, every difference above two points and the figures: [docs/results.md](docs/results.md)."
 
 
 def headline(experiments: Sequence[Experiment]) -> str:
-    """Returns the lines between the markers, of one experiment per database; nothing while there is no number."""
+    """Returns the lines between the README's markers; nothing while there is no number."""
+    table = headline_table(experiments)
+    return "\n".join(["### Beside the paper", "", *table, "", f"{BELOW} {MORE}"]) + "\n" if table else ""
+
+
+def headline_table(experiments: Sequence[Experiment]) -> list[str]:
+    """Returns the table's lines, of one experiment per database; none while there is no number."""
     first = {experiment.database: experiment for experiment in reversed(experiments) if any(_rows(experiment))}
     rows = [row for database in DATABASES if database in first for row in _rows(first[database])]
-    if not rows:
-        return ""
-    head = (line("data, network", "detector", *(f"`{a}`" for a in ATTACKS)), line(*["---"] * (2 + len(ATTACKS))))
-    return "\n".join(["### Beside the paper", "", *head, *rows, "", END]) + "\n"
+    head = [line("data, network", "detector", *(f"`{a}`" for a in ATTACKS)), line(*["---"] * (2 + len(ATTACKS)))]
+    return [*head, *rows] if rows else []
 
 
 def in_readme(page: str, text: str) -> str:

@@ -11,11 +11,11 @@ from tools.results.differences import compared, differences, reason
 from tools.results.drawing import drawings
 from tools.results.experiments import Experiment, experiments
 from tools.results.facts import accuracy
-from tools.results.headline import headline
+from tools.results.headline import BELOW, headline, headline_table
 from tools.results.notes import Note, check, check_experiments, read_notes
 from tools.results.sections import SHORT, WHOLE, experiment_lines
 from tools.results.summary import summary
-from tools.results.universal import universal_table
+from tools.results.universal import holding, universal_table
 
 INTRO = """# Results
 
@@ -75,13 +75,18 @@ def _text(lines: Iterable[str]) -> str:
 
 
 def _in_short(known: Sequence[Experiment], notes: Sequence[Note]) -> Iterator[str]:
+    """The first table, and what all of them say, folded away."""
     if not known:
         yield from ("", "No experiment has been run yet.")
+    table = headline_table(known)
+    if table:
+        yield from ("", *table, "", BELOW, "", "In words, experiment by experiment:")
     for experiment in known:
         name, network = safe(experiment.name), safe(experiment.network)
-        yield from ("", f"**[{name}](#{experiment.name})** ({network}{accuracy(experiment)})", "")
+        yield from ("", f"<details><summary><b>{name}</b> ({network}{accuracy(experiment)})</summary>", "")
         yield from (f"- {safe(sentence)}" for sentence in summary(experiment))
         yield from _counted(experiment, notes)
+        yield from (f"- [Its tables](#{experiment.name})", "", "</details>")
 
 
 def _counted(experiment: Experiment, notes: Sequence[Note]) -> Iterator[str]:
@@ -99,7 +104,7 @@ def _counted(experiment: Experiment, notes: Sequence[Note]) -> Iterator[str]:
 def _universal(known: Sequence[Experiment]) -> Iterator[str]:
     lines = list(universal_table(known))
     if lines:
-        yield from ("", "## One detector for all attacks", "")
+        yield from ("", "## One detector for all attacks", "", *holding(known), "")
         yield (
             "Fitted to all attacks and strengths together. Bold: the detector with the best worst case. MEAD: share of "
             "the images whose every successful attack is caught, at 5 % false alarms."

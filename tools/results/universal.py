@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 from benfourier.report.counterparts import papers_mbf
 from benfourier.report.markdown import line, safe
-from benfourier.report.results import MBF, MIXED, TRIVIAL
+from benfourier.report.results import ALONE, MBF, MIXED, TRIVIAL
 from benfourier.report.spots import told
 from benfourier.report.table import NOTHING
 from benfourier.store.records import Estimate, Outcome
 from tools.results.experiments import Experiment
 
+HOLDS = 0.9  # AUROC under every attack
 WORST, MEAD = "worst-auroc", "mead@5%"
 NAMES = ("experiment", "fitted to all attacks", "tested on", "worst AUROC, %", "under", "MEAD at 5 %, %")
 
@@ -67,6 +68,28 @@ def universal_table(experiments: Sequence[Experiment]) -> Iterator[str]:
                 rows.append(_row(experiment, universal, best=universal is ranked[0]))
     if rows:
         yield from (line(*NAMES), line("---", "---", "---:", "---:", "---", "---:"), *rows)
+
+
+def holding(experiments: Sequence[Experiment]) -> Iterator[str]:
+    """Yields where one detector holds at every strength, and where none does."""
+    best = [(each.name, universals(each)[0]) for each in experiments if _has_strengths(each)]
+    if not best:
+        return
+    places: dict[bool, list[str]] = {True: [], False: []}
+    for name, one in best:
+        text = f"{name} ({one.outcome.detector}: {told(one.worst)} under {one.attack})"
+        places[one.worst.value >= HOLDS].append(safe(text))
+    yield (
+        f"**Does one detector hold at every strength?** That is, with an AUROC of at least {100 * HOLDS:.0f} % under "
+        f"each attack, if it is fitted to all of them. One does on {'; '.join(places[True]) or 'no data'}. Not even "
+        f"the best of those tried does on {'; '.join(places[False]) or 'any data'}."
+    )
+
+
+def _has_strengths(experiment: Experiment) -> bool:
+    """True if detectors were fitted to all attacks, some of which go further than to the boundary."""
+    near = {cell.attack for outcome in experiment.results.of(ALONE, experiment.source) for cell in outcome.cells}
+    return any(cell.attack not in near for one in universals(experiment) for cell in one.outcome.cells)
 
 
 def _row(experiment: Experiment, universal: Universal, *, best: bool) -> str:
