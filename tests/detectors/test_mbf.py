@@ -54,7 +54,7 @@ def test_an_unknown_preset_is_refused() -> None:
         ({"zeros": "keep"}, "zeros is 'keep'"),
         ({"precision": "half"}, "precision is 'half'"),
         ({"layers": ()}, "layers is ()"),
-        ({"layers": (3,)}, "layers is"),
+        ({"layers": (3.5,)}, "layers is"),
         ({"C": 0}, "C is 0"),
         ({"C": "best"}, "C is 'best'"),
         ({"gamma": -1.0}, "gamma is -1.0"),

@@ -14,7 +14,7 @@ from torch import nn
 from benfourier.data.reading import Batch, Refusal, read
 from benfourier.data.source import Source
 from benfourier.data.splits import split
-from benfourier.errors import InputError, OptionError, check_whole
+from benfourier.errors import BenfourierError, InputError, OptionError, check_whole
 from benfourier.store.digest import digest_of
 from benfourier.subjects.checkpoint import Epoch, load_checkpoint, refuse_unfinished, save_checkpoint
 from benfourier.subjects.learning import Learner, Lesson
@@ -122,9 +122,10 @@ def train(
                     save_checkpoint(path, run, epochs, subject.module, learner.optimiser)
                 if report is not None:
                     report(number, epochs[-1])
-        finally:
+        except BenfourierError:
             if path is not None and not epochs:  # nothing was learned that one could go on from
                 path.unlink(missing_ok=True)
+            raise
     return Training(recipe, epochs, data, refusals, left_out)
 
 
