@@ -321,11 +321,12 @@ def test_the_digest_of_a_folder_tells_contents_apart(classed: Path) -> None:
 
 def test_a_credit_is_told_image_by_image(tmp_path: Path) -> None:
     home = tabled(
-        tmp_path / "photos", "file,label,author\n0.png,0,Ann\n./1.png,1,{label} Bo\n2.png,1,C\\304\\201\\305\\227y\n"
+        tmp_path / "photos",
+        "file,label,author\n0.png,0,O&#x27;Ann\n./1.png,1,{label} Bo\n2.png,1,C\\304\\201\\305\\227y\n",
     )
     credit = credit_of(f"{home}:label", "{author}, class {label}, CC BY")
     told = [credit(name) for name in open_source(f"{home}:label").ids]
-    assert told == ["Ann, class 0, CC BY", "{label} Bo, class 1, CC BY", "Cāŗy, class 1, CC BY"]
+    assert told == ["O'Ann, class 0, CC BY", "{label} Bo, class 1, CC BY", "Cāŗy, class 1, CC BY"]
     assert credit("of another source.png") == ""
     assert credit_of("digits", "by one and all")("7") == "by one and all"
 

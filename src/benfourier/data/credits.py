@@ -1,5 +1,6 @@
 """Whose the images of a source are, image by image, by the columns of its labels.csv."""
 
+import html
 import re
 from collections.abc import Callable, Mapping
 
@@ -40,7 +41,8 @@ def _filled(text: str, row: Mapping[str, str]) -> str:
 
 
 def _plain(text: str) -> str:
-    """A text with letters where bytes in octal stand for them."""
-    return OCTAL.sub(
+    """A text with letters where bytes in octal or entities of HTML stand for them."""
+    letters = OCTAL.sub(
         lambda match: bytes(int(byte, 8) for byte in match[0][1:].split("\\")).decode(errors="replace"), text
     )
+    return html.unescape(letters)
