@@ -1,6 +1,7 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,18 +10,20 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import benfourier as bf
-from benfourier.detectors import neighbours
+from benfourier.detectors import lid, neighbours
 from benfourier.detectors.catalogue import method
 from benfourier.detectors.detector import numbers_of
-from benfourier.detectors.dimensions import Dimensions
-from benfourier.detectors.fitting import measured
+from benfourier.detectors.dimensions import Dimensions, Shared
+from benfourier.detectors.fitting import fit, measured
 from benfourier.detectors.held_out import auroc, some
 from benfourier.detectors.kd_bu import KDBU
 from benfourier.detectors.lid import KS, LID
 from benfourier.detectors.listening import INPUT, listen
 from benfourier.detectors.mahalanobis import Mahalanobis
+from benfourier.detectors.memo import Memo
 from benfourier.detectors.method import Lessons, Listening
 from benfourier.detectors.neighbours import Neighbours, local_dimensions, matrix
+from benfourier.detectors.references import Pool
 from benfourier.detectors.saving import load
 from benfourier.errors import InputError, LayerError, OptionError
 from benfourier.store import artifact
@@ -252,6 +255,54 @@ def test_responses_are_kept_in_half_precision_where_memory_is_short(monkeypatch:
     monkeypatch.setattr(neighbours, "MOST", 1000)
     with pytest.raises(InputError, match="choose some layers, or a smaller mini-batch"):
         learned(batch=60)
+
+
+def test_distances_to_a_pool_are_shared_where_that_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = toys()
+    pool = Pool(made.fitted.clean, made.fitted.ids)
+
+    def shared(pool: Pool, **options: Any) -> bool:
+        lessons = Lessons(made.fitted.take(np.arange(60)), None, False, pool=pool)
+        return isinstance(LID(k=10, **options).learn(made.subject, lessons), Shared)
+
+    assert shared(pool, batch=30)
+    assert not shared(pool, batch=29)  # a quarter of the pool at least
+    assert not shared(Pool(pool.images[:59], pool.ids[:59]))
+    assert not shared(Pool(pool.images.flip(3), pool.ids))
+    monkeypatch.setattr(lid, "WIDEST", 120 * 10)
+    assert not shared(pool)
+    assert shared(pool, pass_through=False)
+    monkeypatch.setattr(neighbours, "FULL", 4 * 60 * 64)
+    assert not shared(pool, layers=(INPUT,))  # it would be kept in half precision, and the references are not
+    monkeypatch.setattr(neighbours, "FULL", 4 * 120 * 64)
+    assert shared(pool, layers=(INPUT,))
+    monkeypatch.setattr(lid, "MOST", 2 * 120 * 64 - 1)
+    assert not shared(pool, layers=(INPUT,))
+
+
+def test_fits_that_share_distances_keep_one_set_of_responses_for_as_long_as_they_live(tmp_path: Path) -> None:
+    made = toys()
+    pool = Pool(made.fitted.clean, made.fitted.ids)
+    examples = made.fitted.for_attack("bim")
+    memo = Memo("network", [examples.clean, examples.noisy, examples.adversarial], references=pool)
+    halves = [examples.take(np.arange(80)), examples.take(np.arange(30, 120))]
+    found = [
+        fit(LID(C=1.0, gamma="scale", batch=50), made.subject, half, show_progress=False, memo=memo) for half in halves
+    ]
+    one, other = (detector.measure for detector in found)
+    assert isinstance(one, Shared)
+    assert isinstance(other, Shared)
+    assert one.stage is other.stage
+    assert one.ids != other.ids
+    assert list(pool.shared.values()) == [one.stage]
+    plain = fit(LID(C=1.0, gamma="scale", batch=50), made.subject, halves[0], show_progress=False)
+    wanted = plain.score(made.tested.clean, show_progress=False)
+    assert found[0].score(made.tested.clean, show_progress=False) == pytest.approx(wanted, abs=1e-4)
+    found[0].save(tmp_path / "lid.bf")
+    again = load(tmp_path / "lid.bf", made.subject).score(made.tested.clean, show_progress=False)
+    assert again == pytest.approx(wanted, abs=1e-4)
+    del one, other, found
+    assert not pool.shared
 
 
 def test_gradients_reach_the_image_through_detectors_that_listen() -> None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from benfourier.detectors.held_out import some
 from benfourier.detectors.memo import CHUNK
@@ -50,6 +51,19 @@ def test_an_attack_may_have_noise_of_its_own(tmp_path: Path) -> None:
     moved = (aside.noisy - aside.clean).flatten(1).norm(dim=1).median()
     far = (aside.attacked["deepfool"] - aside.clean)[aside.success["deepfool"]].flatten(1).norm(dim=1).median()
     assert float(moved) == pytest.approx(float(far), rel=0.05)
+
+
+def test_references_are_shared_by_all_fits(tmp_path: Path) -> None:
+    few = ('name = "deepfool"\nsources = 50', 'name = "deepfool"\nsources = 30')
+    plan, bench = prepared(tmp_path, changed(few))
+    assert len(bench.groups[bench.source]) == 2
+    memo = memo_of(bench, plan, None)
+    assert memo.references is not None
+    assert set(memo.references.ids) == {name for group in bench.groups[bench.source] for name in group.ids}
+    assert len(memo.references.ids) == len(set(memo.references.ids))
+    for group in bench.groups[bench.source]:
+        places = [memo.references.ids.index(name) for name in group.ids]
+        assert torch.equal(memo.references.images[places], group.clean)
 
 
 def test_another_seed_draws_others(made: tuple[Plan, Bench]) -> None:

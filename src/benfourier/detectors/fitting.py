@@ -63,7 +63,9 @@ def fit(
         )
     _check(method, subject, examples, clean)
     fitted, held = _split(examples, method.seed)
-    measure = method.learn(subject, Lessons(fitted, clean, show_progress, memo if method.lasting else None))
+    known = memo if method.lasting else None
+    pool = None if memo is None else memo.references
+    measure = method.learn(subject, Lessons(fitted, clean, show_progress, known, pool))
     memo = memo if method.lasting or isinstance(measure, Staged) else None
     rows = measured(subject, measure, fitted, method.name, show_progress, memo)
     with progress.spinner(f"{method.name}: final classifier, {len(rows)} rows", show=show_progress):

@@ -12,16 +12,19 @@ import numpy as np
 import torch
 
 from benfourier.data.splits import spread
-from benfourier.detectors.dimensions import Dimensions, Trial
+from benfourier.detectors.dimensions import Dimensions, Distances, Shared, Trial
 from benfourier.detectors.fitting import measured
 from benfourier.detectors.held_out import auroc, some
 from benfourier.detectors.listening import INPUT, named
 from benfourier.detectors.method import Lessons, Method, checked_layers
-from benfourier.detectors.neighbours import recall
+from benfourier.detectors.neighbours import MOST, Recalled, entries_of, precise, recall
+from benfourier.detectors.references import Pool
 from benfourier.errors import InputError, OptionError, check_whole
 from benfourier.subjects.subject import Subject
 
 KS = tuple(range(10, 100, 10))  # the authors' grid
+TIMES = 4  # as many images as there are references may be in a pool that fits share
+WIDEST = 2**13  # distances per image that fits share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +49,7 @@ class LID(Method):
     official: bool = False
 
     name: ClassVar[str] = "lid"
+    version: ClassVar[int] = 2
     own: ClassVar[str] = "logistic"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "authors": {"rules": "authors", "scaling": "min-max", "official": True},
@@ -86,9 +90,10 @@ class LID(Method):
             "k": least,
             "official": self.official,
         }
-        measure = self.restore(subject, kept)
         if self.k != "cv":
-            return measure
+            distances = lessons.pool and _shared(subject, lessons.pool, kept)
+            return _sharing(subject, kept, distances) if distances else self.restore(subject, kept)
+        measure = self.restore(subject, kept)
         return replace(measure, k=self._best(subject, lessons, measure), responses=measure.known)
 
     def restore(self, subject: Subject, kept: Mapping[str, Any]) -> Dimensions:
@@ -105,3 +110,27 @@ class LID(Method):
         numbers = rows.numbers.numpy().reshape(len(rows), len(ks), -1)
         worth = [auroc(numbers[:, place], rows, self.seed) for place in range(len(ks))]
         return ks[int(np.argmax(worth))]
+
+
+def _shared(subject: Subject, pool: Pool, kept: Mapping[str, Any]) -> Distances | None:
+    """Distances to all images of a pool, if it holds the references and is not much larger than they are."""
+    places, layers = {name: place for place, name in enumerate(pool.ids)}, tuple(kept["layers"])
+    entries = entries_of(subject, pool.images, layers)
+    own, all_of_them = (4 * len(images) * sum(entries) for images in (kept["images"], pool.images))
+    large = len(pool.ids) > TIMES * len(kept["ids"]) or len(pool.ids) * len(layers) > WIDEST
+    if large or all_of_them > 2 * MOST or precise(own) != precise(all_of_them) or not places.keys() >= set(kept["ids"]):
+        return None
+    if not torch.equal(pool.images[[places[name] for name in kept["ids"]]], kept["images"]):
+        return None
+    found = pool.shared.get(layers)
+    if found is None:
+        responses = Recalled(subject, pool.images, pool.ids, layers)
+        found = pool.shared[layers] = Distances(layers, entries, pool.images, pool.ids, responses)
+    return found
+
+
+def _sharing(subject: Subject, kept: Mapping[str, Any], distances: Distances) -> Shared:
+    """The measure whose numbers are made of distances that others share; its own responses wait until asked for."""
+    layers, ids = tuple(kept["layers"]), tuple(kept["ids"])
+    responses = Recalled(subject, kept["images"], ids, layers)
+    return Shared(**{**kept, "layers": layers, "ids": ids}, responses=responses, distances=distances)

@@ -17,12 +17,13 @@ from benfourier.data.draws import names_by_content
 from benfourier.detectors.detector import numbers_of
 from benfourier.detectors.listening import finite
 from benfourier.detectors.method import Divisible, Measure, Staged
+from benfourier.detectors.references import Pool
 from benfourier.store.cache import Cache
 from benfourier.store.digest import Part, digest_of
 from benfourier.subjects.subject import Subject
 
 CHUNK = 64
-WIDE = 1024  # numbers per image beyond which they are kept in memory only
+WIDE = 1024  # numbers per image beyond which they are kept in memory only, if they take more than the image
 VERSION = 2  # of what is computed here; raise it with every change of numbers
 
 
@@ -33,10 +34,13 @@ class Memo:
         network: digest of all that decides the subject's numbers.
         pool: tensors (N, C, H, W) of all images that will be asked for; the same images twice count once.
         cache: where numbers are kept for the next run; None for nowhere.
+        references: clean images that all fits take their references from, if they are to share them.
     """
 
-    def __init__(self, network: str, pool: Iterable[Tensor], cache: Cache | None = None) -> None:
-        self._network, self._cache = network, cache
+    def __init__(
+        self, network: str, pool: Iterable[Tensor], cache: Cache | None = None, references: Pool | None = None
+    ) -> None:
+        self._network, self._cache, self.references = network, cache, references
         self._chunks: list[tuple[list[str], Tensor]] = []
         self._places: dict[str, tuple[int, int]] = {}
         self._known: dict[tuple[str, int], Tensor] = {}
@@ -71,7 +75,8 @@ class Memo:
             key = digest_of((f"numbers {VERSION}", self._network, content, *names))
             stored = None if self._cache is None else self._cache.get(key)
             found = _made(subject, measure, images, names) if stored is None else torch.from_numpy(stored["numbers"])
-            if self._cache is not None and stored is None and found.shape[1] <= WIDE:
+            small = found.shape[1] <= WIDE or found.nbytes <= images.nbytes
+            if self._cache is not None and stored is None and small:
                 self._cache.put(key, {"numbers": found.numpy()})
             self._known[content, chunk] = found
         return self._known[content, chunk]

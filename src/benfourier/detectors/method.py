@@ -20,6 +20,7 @@ from benfourier.subjects.subject import Subject
 if TYPE_CHECKING:
     from benfourier.detectors.detector import Detector
     from benfourier.detectors.memo import Memo
+    from benfourier.detectors.references import Pool
 
 NEEDS = ("listens", "samples", "gradients", "searches")
 RULES = ("paper", "authors")
@@ -88,12 +89,14 @@ class Lessons:
         clean: labelled clean images beyond the examples, if the method may use any.
         show_progress: True or False to force progress bars; None draws them on a terminal.
         memo: numbers that are known already, for a method that is lasting and tries values.
+        pool: the clean images of all fits of an evaluation, this one's among them.
     """
 
     examples: Examples
     clean: Labelled | None = None
     show_progress: bool | None = None
     memo: "Memo | None" = None
+    pool: "Pool | None" = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +125,7 @@ class Method(ABC):
     own: ClassVar[str] = "svm"  # final classifier of its authors
     common: ClassVar[str] = "svm"  # final classifier under the paper's rules
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    version: ClassVar[int] = 1  # of its numbers; raise it with every change of them
     lasting: ClassVar[bool] = False  # an image's numbers depend on its pixels and the measure's fields, not on its id
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # options that an id such as "c1c2:c1" stands for
 

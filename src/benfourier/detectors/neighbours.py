@@ -1,6 +1,6 @@
 """Distances of responses to those of reference images, and the local intrinsic dimension that they show."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -93,27 +93,60 @@ def local_dimensions(squared: Tensor, ks: tuple[int, ...], entries: int, *, with
     return torch.stack(found, -1)
 
 
+def entries_of(subject: Subject, images: Tensor, layers: tuple[str, ...]) -> tuple[int, ...]:
+    """Returns how many entries each layer's response to one image has."""
+    plan = subject.plan(tuple(images.shape[1:]))
+    entries = {layer.name: layer.entries for layer in plan.layers} | {INPUT: images[0].numel()}
+    return tuple(entries[name] for name in layers)
+
+
+def precise(size: int) -> bool:
+    """Returns whether responses of so many bytes in float32 are kept as they are."""
+    return size <= FULL
+
+
 def recall(subject: Subject, images: Tensor, ids: Sequence[str], layers: tuple[str, ...]) -> dict[str, Neighbours]:
     """Returns the subject's responses to reference images, layer by layer.
 
     They stay in memory: float32 up to FULL bytes, bfloat16 up to MOST bytes, beyond that InputError.
     """
-    plan = subject.plan(tuple(images.shape[1:]))
-    entries = {layer.name: layer.entries for layer in plan.layers} | {INPUT: images[0].numel()}
-    total = 4 * len(images) * sum(entries[name] for name in layers)
+    total = 4 * len(images) * sum(entries_of(subject, images, layers))
     if total > 2 * MOST:
         raise InputError(
             f"the responses of {len(layers)} layers to {len(images)} reference images take {total / 2**31:.1f} GiB in "
             f"half precision; at most {MOST / 2**30:g} GiB are kept: choose some layers, or a smaller mini-batch"
         )
-    short = total > FULL
-    size = fitting_batch(plan, MEMORY, subject.dtype.itemsize)
+    short = not precise(total)
+    size = fitting_batch(subject.plan(tuple(images.shape[1:])), MEMORY, subject.dtype.itemsize)
     pieces: dict[str, list[Tensor]] = {name: [] for name in layers}
     with torch.no_grad():
         for start in range(0, len(images), size):
             part = slice(start, start + size)
             listen(subject, images[part], [_Recall(layers, pieces, short)], ids[part])
     return {name: _centred(torch.cat(pieces.pop(name))) for name in layers}
+
+
+@dataclass(frozen=True, eq=False)
+class Recalled(Mapping[str, Neighbours]):
+    """What `recall` returns, made once it is asked for."""
+
+    subject: Subject
+    images: Tensor
+    ids: tuple[str, ...]
+    layers: tuple[str, ...]
+
+    @cached_property
+    def _found(self) -> dict[str, Neighbours]:
+        return recall(self.subject, self.images, self.ids, self.layers)
+
+    def __getitem__(self, name: str) -> Neighbours:
+        return self._found[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.layers)
+
+    def __len__(self) -> int:
+        return len(self.layers)
 
 
 def _centred(rows: Tensor) -> Neighbours:

@@ -1,12 +1,30 @@
 """Images that others are compared with, and which of them is a query's own source."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
 
 from benfourier.data.labelled import Labelled
 from benfourier.detectors.method import Lessons
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """Clean images that many fits take their references from.
+
+    Args:
+        images: (N, C, H, W).
+        ids: of the images, each once.
+        shared: what fits have made of all of them, for as long as one of these fits is in use.
+    """
+
+    images: Tensor
+    ids: tuple[str, ...]
+    shared: WeakValueDictionary[tuple[str, ...], Any] = field(default_factory=WeakValueDictionary, init=False)
 
 
 class Register:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from benfourier.attacks.identity import digest_of_subject
@@ -13,6 +14,7 @@ from benfourier.data.draws import lot
 from benfourier.detectors.defense_gan import DefenseGAN
 from benfourier.detectors.memo import Memo
 from benfourier.detectors.method import Method
+from benfourier.detectors.references import Pool
 from benfourier.evaluation.bench import Bench
 from benfourier.evaluation.figures import FEW, cell_of, overall_of
 from benfourier.evaluation.plan import DetectorPlan, Plan
@@ -44,7 +46,16 @@ def memo_of(bench: Bench, plan: Plan, cache: Cache | None) -> Memo:
             pool += [
                 images[[row for row in rows if group.success[attack][row]]] for attack, images in group.attacked.items()
             ]
-    return Memo(digest_of_subject(bench.subject), [images for images in pool if len(images)], cache)
+    images = [images for images in pool if len(images)]
+    return Memo(digest_of_subject(bench.subject), images, cache, _references(bench))
+
+
+def _references(bench: Bench) -> Pool:
+    """The clean images that detectors are fitted to, in the order in which they were found."""
+    groups = bench.groups[bench.source]
+    clean = {name: image for group in groups for name, image in zip(group.ids, group.clean, strict=True)}
+    ids = tuple(name for name in bench.order[bench.source] if name in clean)
+    return Pool(torch.stack([clean[name] for name in ids]), ids)
 
 
 def run_trial(bench: Bench, plan: Plan, trial: Trial, memo: Memo, cache: Cache | None) -> tuple[Outcome, ...]:

@@ -67,12 +67,13 @@ def key_of(bench: Bench, plan: Plan, trial: Trial, ask: Ask) -> str:
     """Returns the digest of everything that an outcome depends on."""
     entry, digests = plan.detector(trial.detector), bench.digests
     folds = folds_for(bench, entry, Trial(trial.detector, trial.fitted, trial.source, (ask,)))
+    changed = [entry.method.version] if entry.method.version > 1 else []
     used = [(trial.source, attack) for attack in trial.fitted]
     used += [(target.source, target.attack) for target in ask.targets]
     told = {
         "version": VERSION,
         "versions": versions(),
-        "detector": [entry.label, entry.name, entry.options, entry.sources, entry.calibration, entry.reduced],
+        "detector": [entry.label, entry.name, entry.options, entry.sources, entry.calibration, entry.reduced, *changed],
         "protocol": ask.protocol,
         "fitted": trial.fitted,
         "targets": [[target.source, target.attack] for target in ask.targets],
