@@ -1,5 +1,7 @@
 """Walks: every image has one use."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,8 @@ import benfourier as bf
 from benfourier.data.arrays import ArraySource
 from benfourier.data.draws import names_by_content
 from benfourier.errors import InputError
-from benfourier.evaluation.walk import FOLDS, Wanted, folds_of, walk
+from benfourier.evaluation.walk import FOLDS, Wanted, answers_of, folds_of, walk
+from benfourier.store.cache import open_cache
 
 
 class Brightness(nn.Module):
@@ -58,6 +61,36 @@ def test_images_that_are_known_do_not_come_again() -> None:
     known = frozenset(names_by_content(first.sources.images))
     other = walk(SUBJECT, source(), np.arange(200), Wanted(50, 0), seed=0, known=known, show_progress=False)
     assert not set(names_by_content(other.sources.images)) & known
+
+
+def test_what_the_network_said_is_not_asked_again(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    class Counted(Brightness):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            asked.append(len(images))
+            return super().forward(images)
+
+    cache, wanted = open_cache(tmp_path), Wanted(50, 40, 30)
+    subject = bf.Subject(Counted(), size=4, channels=1)
+    rows, threads = np.arange(200), torch.get_num_threads()
+    plain = walk(subject, source(), rows, wanted, seed=0, show_progress=False)
+    first = walk(subject, source(), rows, wanted, seed=0, answers=answers_of(subject, cache), show_progress=False)
+    before = sum(asked)
+    try:
+        torch.set_num_threads(1 if threads > 1 else 2)
+        again = walk(subject, source(), rows, wanted, seed=0, answers=answers_of(subject, cache), show_progress=False)
+    finally:
+        torch.set_num_threads(threads)
+    assert sum(asked) == before
+    for found in (first, again):
+        assert found.sources.ids == plain.sources.ids
+        assert (found.looked, found.right) == (plain.looked, plain.right)
+        assert torch.equal(found.wrong, plain.wrong)
+    other = bf.Subject(Counted(), mean=[0.1], size=4, channels=1)
+    walk(other, source(), rows, wanted, seed=0, answers=answers_of(other, cache), show_progress=False)
+    assert sum(asked) > before
+    assert answers_of(subject, None) is None
 
 
 def test_a_network_that_knows_nothing_is_told() -> None:

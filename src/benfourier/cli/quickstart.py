@@ -73,9 +73,9 @@ def quickstart(
 def _evaluated(plan: "Plan", ledger: Path, workers: int) -> "tuple[Summary, Bench]":
     """What the plan came to, and what it worked on."""
     from benfourier.evaluation.executors import InProcess, ProcessPool
-    from benfourier.evaluation.precrafting import one_thread
     from benfourier.evaluation.preparing import prepare, survey
     from benfourier.evaluation.runner import evaluate
+    from benfourier.evaluation.threads import one_thread
     from benfourier.store.cache import open_cache
 
     came = evaluate(plan, ledger, executor=ProcessPool(workers) if workers > 1 else InProcess())

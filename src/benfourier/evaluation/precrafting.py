@@ -1,12 +1,10 @@
 """Attacks of a plan made piece by piece by several processes, which leave what they make in the cache."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-import torch
 
 from benfourier import progress
 from benfourier.attacks.examples import make_examples
@@ -15,6 +13,7 @@ from benfourier.data.labelled import Labelled
 from benfourier.evaluation.executors import Broken, Executor
 from benfourier.evaluation.plan import Plan
 from benfourier.evaluation.preparing import Ground, survey
+from benfourier.evaluation.threads import one_thread
 from benfourier.store.cache import Cache
 from benfourier.store.digest import digest_of
 
@@ -90,20 +89,6 @@ def precraft(plan: Plan, ground: Ground, executor: Executor, cache: Cache, show_
             advance(1, piece.attack)
     if not failed:
         cache.put(done, {"pieces": np.array([len(pieces)])})
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Lets torch compute in the block as the processes of a pool do: what they keep is found by the number of threads.
-
-    Sums are split among threads, so that the last bits depend on it.
-    """
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _mark(plan: Plan, ground: Ground) -> str:

@@ -15,7 +15,7 @@ from benfourier.evaluation.bench import Bench
 from benfourier.evaluation.crafting import craft
 from benfourier.evaluation.network import Opened, open_network
 from benfourier.evaluation.plan import Plan
-from benfourier.evaluation.walk import BEYOND, Found, Wanted, folds_of, walk
+from benfourier.evaluation.walk import BEYOND, Answers, Found, Wanted, answers_of, folds_of, walk
 from benfourier.store.cache import Cache
 from benfourier.store.records import Crafted
 from benfourier.subjects.images import images
@@ -78,25 +78,35 @@ class Ground:
 def survey(plan: Plan, cache: Cache | None, show_progress: bool | None = None) -> Ground:
     """Returns the network of a plan and what it says of the images; it is trained first if need be."""
     opened = open_network(plan, cache, show_progress)
+    answers = answers_of(opened.subject, cache)
     learned = _learned(opened) if len(opened.learned) else None
     known = frozenset() if learned is None else frozenset(names_by_content(learned.images))
     taught = None
     if plan.network.detection == "learned":
-        taught = _walk(plan, opened, opened.learned, Wanted(plan.sources, 0), frozenset(), show_progress)
+        taught = _walk(plan, opened, opened.learned, Wanted(plan.sources, 0), frozenset(), answers, show_progress)
         learned = None  # they are for detection, and no detector may learn from them all
     hungry = any(entry.takes_clean for entry in plan.detectors)
     wanted = Wanted(plan.sources if taught is None else 0, plan.calibration, BEYOND if hungry and not learned else 0)
-    found = _walk(plan, opened, opened.held, wanted, known, show_progress)
+    found = _walk(plan, opened, opened.held, wanted, known, answers, show_progress)
     if taught is not None:
         found = replace(found, sources=taught.sources)
     beyond = (learned or found.beyond) if hungry else None
-    second = _second(plan, opened, found, known, beyond, show_progress)
+    second = _second(plan, opened, found, known, beyond, answers, show_progress)
     return Ground(opened, found, taught, second, beyond)
 
 
-def _walk(plan: Plan, opened: Opened, rows: Indices, wanted: Wanted, known: frozenset[str], show: bool | None) -> Found:
+def _walk(
+    plan: Plan,
+    opened: Opened,
+    rows: Indices,
+    wanted: Wanted,
+    known: frozenset[str],
+    answers: Answers | None,
+    show: bool | None,
+) -> Found:
     """Images of the first source."""
-    return walk(opened.subject, opened.source, rows, wanted, seed=plan.seed, known=known, show_progress=show)
+    asked = (opened.subject, opened.source, rows, wanted)
+    return walk(*asked, seed=plan.seed, known=known, answers=answers, show_progress=show)
 
 
 def prepare(
@@ -146,7 +156,13 @@ def _learned(opened: Opened) -> Labelled:
 
 
 def _second(
-    plan: Plan, opened: Opened, found: Found, known: frozenset[str], beyond: Labelled | None, show: bool | None
+    plan: Plan,
+    opened: Opened,
+    found: Found,
+    known: frozenset[str],
+    beyond: Labelled | None,
+    answers: Answers | None,
+    show: bool | None,
 ) -> Found | None:
     """Images of the second source; those that the first has too are passed over."""
     source: Source | None = opened.other
@@ -161,5 +177,6 @@ def _second(
         Wanted(plan.transferred, 0),
         seed=plan.seed,
         known=met,
+        answers=answers,
         show_progress=show,
     )

@@ -20,10 +20,11 @@ from benfourier.evaluation.executors import Broken, Executor, InProcess
 from benfourier.evaluation.outcomes import method_of
 from benfourier.evaluation.plan import Plan
 from benfourier.evaluation.plan_reading import check_opens
-from benfourier.evaluation.precrafting import one_thread, precraft
+from benfourier.evaluation.precrafting import precraft
 from benfourier.evaluation.preparing import Ground, prepare, survey
 from benfourier.evaluation.protocols import trials_of
 from benfourier.evaluation.studying import study
+from benfourier.evaluation.threads import one_thread
 from benfourier.evaluation.trials import Trial, key_of
 from benfourier.evaluation.versions import machine, versions
 from benfourier.evaluation.work import Elsewhere, Here

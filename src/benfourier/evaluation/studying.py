@@ -16,8 +16,8 @@ from benfourier.evaluation.outcomes import memo_of, method_of
 from benfourier.evaluation.parts import OUTSIDE, TEST, TRAIN, Part
 from benfourier.evaluation.plan import Plan
 from benfourier.evaluation.plan_reading import place_of
-from benfourier.evaluation.precrafting import one_thread
 from benfourier.evaluation.scoring import Bencher
+from benfourier.evaluation.threads import one_thread
 from benfourier.evaluation.trials import Trial
 from benfourier.store.cache import Cache
 from benfourier.store.digest import digest_of

@@ -8,12 +8,16 @@ import torch
 from torch import Tensor
 
 from benfourier import progress
+from benfourier.attacks.identity import digest_of_subject
 from benfourier.data.draws import names_by_content
 from benfourier.data.labelled import Labelled
 from benfourier.data.reading import Refusal, batches
 from benfourier.data.source import Source
 from benfourier.data.splits import Indices, spread
 from benfourier.errors import InputError
+from benfourier.evaluation.threads import one_thread
+from benfourier.store.cache import Cache, fetch
+from benfourier.store.digest import digest_of
 from benfourier.subjects.images import images
 from benfourier.subjects.subject import Subject
 
@@ -79,6 +83,7 @@ def walk(
     *,
     seed: int,
     known: frozenset[str] = frozenset(),
+    answers: "Answers | None" = None,
     show_progress: bool | None = None,
 ) -> Found:
     """Returns the images of a source by their use, in one seeded order with all classes in their shares.
@@ -90,6 +95,7 @@ def walk(
         wanted: how many images of each use.
         seed: of the order.
         known: names by content of images that must not come again; copies of an image are passed over too.
+        answers: what the network has said before; None to ask it again.
         show_progress: True or False to force the bar; None draws it on a terminal.
     """
     baskets = {use: _Basket() for use in ("sources", "calibration", "wrong", "beyond")}
@@ -98,7 +104,7 @@ def walk(
     some = torch.empty(0)
     refusals: list[Refusal] = []
     with progress.bar(len(order), f"looking at {source.name}", show=show_progress) as advance:
-        for part, labels, ids, right in _answered(subject, source, order, refusals):
+        for part, labels, ids, right in _answered(subject, source, order, refusals, answers):
             some = part
             for image, label, name, mark, hit in zip(part, labels, ids, names_by_content(part), right, strict=True):
                 if mark in seen:
@@ -153,12 +159,42 @@ def _use(wanted: Wanted, baskets: dict[str, _Basket], *, hit: bool) -> str:
     return "" if hit else "wrong"
 
 
+@dataclass(frozen=True)
+class Answers:
+    """Labels that a network gives to images, kept for other processes and runs.
+
+    Args:
+        cache: where.
+        network: digest of all that decides them.
+    """
+
+    cache: Cache
+    network: str
+
+    def of(self, subject: Subject, images: Tensor) -> Indices:
+        """Returns the labels (N,) of a batch."""
+        key = digest_of(("answers", self.network, images.numpy()))
+        return fetch(self.cache, key, lambda: {"labels": _labels(subject, images)})[0]["labels"]
+
+
+def answers_of(subject: Subject, cache: Cache | None) -> Answers | None:
+    """Returns a network's answers, the same for any number of threads."""
+    if cache is None:
+        return None
+    with one_thread():
+        return Answers(cache, digest_of_subject(subject))
+
+
+def _labels(subject: Subject, images: Tensor) -> Indices:
+    with torch.no_grad():
+        return subject.logits(images).argmax(1).cpu().numpy()
+
+
 def _answered(
-    subject: Subject, source: Source, order: Indices, refusals: list[Refusal]
+    subject: Subject, source: Source, order: Indices, refusals: list[Refusal], answers: Answers | None
 ) -> Iterator[tuple[Tensor, list[int], tuple[str, ...], list[bool]]]:
     """Images, labels, ids, and whether the network is right, batch by batch; what cannot be read is put on the list."""
     for batch in batches(source, refusals, order, size=AT_ONCE):
         taken = images(batch.pixels, subject, layout="NHWC")
-        with torch.no_grad():
-            told = subject.logits(taken).argmax(1).cpu().numpy()
+        told = _labels(subject, taken) if answers is None else answers.of(subject, taken)
         yield taken, batch.labels.tolist(), batch.ids, np.equal(told, batch.labels).tolist()
