@@ -47,7 +47,10 @@ def text_of(results: Results) -> str:
     run = results.runs[-1]
     near = [o.fitted[0] for o in _of(results, "attack-transfer", "mbf")]
     far = [cell.attack for o in _of(results, "strength-transfer", "mbf")[:1] for cell in o.cells]
-    sources = max(made.sources for made in results.crafted)
+    sizes = {made.attack: made.sources for made in results.crafted}
+    most = max(sizes.values())
+    fewer = [f"{size} for {name}" for name, size in sizes.items() if size < most]
+    told = f"{most} source images" + (f" ({', '.join(fewer)})" if fewer else "")
     lines = [
         f"| detector | fitted to | {' | '.join(f'`{name}`' for name in (*near, *far))} |",
         "|---" * (2 + len(near) + len(far)) + "|",
@@ -55,7 +58,7 @@ def text_of(results: Results) -> str:
         _line("max-softmax", "all", near, far, results),
         "",
         "AUROC in per cent, fitted to the attack of the row and tested on other images under the attack of the column: "
-        f"{run.network['name']} ({run.network['accuracy']:.1%} accurate), {sources} source images in five folds; "
+        f"{run.network['name']} ({run.network['accuracy']:.1%} accurate), {told} in five folds; "
         f"{run.date[:10]}. `max-softmax` looks at nothing but the network's confidence, whatever it is fitted to. "
         "In plain words:",
         "",
