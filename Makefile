@@ -18,8 +18,9 @@ help:
 quickstart: $(VENV)/quickstart.stamp
 	$(BIN)/benfourier quickstart --out quickstart
 
+# Two processes of one thread each take half as long as one process of two threads.
 test: $(VENV)/test.stamp
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: $(VENV)/check.stamp
 	$(BIN)/ruff check .
