@@ -59,6 +59,17 @@ def test_an_attack_that_takes_no_part_in_data_transfer_is_not_asked_for(tmp_path
         read_plan(plan_in(tmp_path, none))
 
 
+def test_a_strength_attack_has_boundary_ones_beside_it_on_the_second_source_too(tmp_path: Path) -> None:
+    fewer = ALL.replace('role = "strength"', 'role = "strength"\ntransfer = 20')
+    with pytest.raises(PlanError, match=r"attacks\[2\].transfer is 20; no boundary attack .* sources has, or false"):
+        read_plan(plan_in(tmp_path, fewer))
+    spared = ALL.replace('name = "bim"\n', 'name = "bim"\ntransfer = false\n')
+    with pytest.raises(PlanError, match=r"attacks\[2\].transfer is true; no boundary attack"):
+        read_plan(plan_in(tmp_path, spared))
+    same = fewer.replace('name = "bim"\n', 'name = "bim"\ntransfer = 20\n')
+    assert [attack.sources for attack in read_plan(plan_in(tmp_path, same)).elsewhere.attacks] == [20, 50, 20]
+
+
 def test_a_fit_that_several_protocols_ask_for_is_one_trial(tmp_path: Path) -> None:
     trials = trials_of(read_plan(plan_in(tmp_path, ALL)), "near", "far")
     fits = [(trial.detector, trial.fitted) for trial in trials]

@@ -1,6 +1,6 @@
 """A plan: what is to be evaluated, with every default filled in."""
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,8 @@ class AttackPlan:
         options: all of them.
         reduced: a setting below the paper's, in words.
         own_noise: its noisy twins are as far from the images as its own adversarial ones, not as those of all attacks.
-        transfer: it takes part in data-transfer; otherwise images of the second source are spared it.
+        transfer: it takes part in data-transfer; otherwise images of the second source are spared it. A number is of
+            those images, at most.
     """
 
     name: str
@@ -68,12 +69,17 @@ class AttackPlan:
     options: dict[str, Any]
     reduced: str = ""
     own_noise: bool = False
-    transfer: bool = True
+    transfer: bool | int = True
 
     @property
     def circle(self) -> tuple[int, str]:
         """What it shares with the attacks that have the same images and noisy twins."""
         return self.sources, self.label if self.own_noise else ""
+
+    @property
+    def elsewhere(self) -> "AttackPlan":
+        """The attack as images of the second source meet it."""
+        return self if self.transfer is True else replace(self, sources=int(self.transfer))
 
 
 @dataclass(frozen=True)
@@ -169,6 +175,11 @@ class Plan:
     def detector(self, label: str) -> DetectorPlan:
         """Returns the detector of that label."""
         return next(detector for detector in self.detectors if detector.label == label)
+
+    @property
+    def elsewhere(self) -> "Plan":
+        """The plan for images of the second source."""
+        return replace(self, attacks=tuple(attack.elsewhere for attack in self.attacks if attack.transfer))
 
     def labels(self, role: str) -> tuple[str, ...]:
         """Returns the labels of the attacks of one role."""

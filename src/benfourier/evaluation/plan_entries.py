@@ -25,7 +25,7 @@ def attack_of(table: Table, sources: int) -> AttackPlan:
     label, role = table.take("label", str, ""), table.word("role", ROLES, "boundary")
     count = table.whole("sources", sources, least=LEAST, most=sources)
     reduced, own_noise = table.take("reduced", str, ""), table.take("own_noise", bool, False)
-    transfer = table.take("transfer", bool, True)
+    transfer = table.whole_or_not("transfer", True, least=LEAST, most=count)
     given = {key: _number(value) for key, value in table.rest().items()}
     try:
         (entry,) = roster({name: (name, given)}, {})

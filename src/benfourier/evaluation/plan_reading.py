@@ -1,5 +1,6 @@
 """Plans from TOML files: read, checked to the last option, and refused before anything runs."""
 
+import json
 import re
 import tomllib
 from dataclasses import replace
@@ -151,6 +152,11 @@ def _check_roles(table: Table, plan: Plan) -> None:
         table.refuse(
             "protocols", "hold data-transfer, but every boundary attack has transfer = false; let one take part"
         )
+    there = {attack.circle for attack in plan.elsewhere.attacks if attack.role == "boundary"}
+    for place, attack in enumerate(plan.attacks if plan.other else ()):
+        if attack.role == "strength" and attack.transfer and attack.elsewhere.circle not in there:
+            told = f"is {json.dumps(attack.transfer)}; no boundary attack has the same images of the second source"
+            table.refuse(f"attacks[{place}].transfer", f"{told}; write what one with as many sources has, or false")
     if "strength-transfer" in plan.protocols and not plan.labels("strength"):
         table.refuse("protocols", "hold strength-transfer, but no attack has role = 'strength'; add one")
 

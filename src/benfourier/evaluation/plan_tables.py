@@ -53,6 +53,14 @@ class Table:
             self.refuse(key, f"is {value}; it must be a whole number of at least {least}{to}")
         return value
 
+    def whole_or_not(self, key: str, default: bool, *, least: int, most: int) -> bool | int:
+        """Returns true, false, or a whole number within limits."""
+        value: bool | int = self.take(key, type(self._content.get(key)), default)
+        if type(value) is not bool and not (type(value) is int and least <= value <= most):
+            allowed = f"true, false, or a whole number of at least {least} and at most {most}"
+            self.refuse(key, f"is {value!r}; it must be {allowed}")
+        return value
+
     def word(self, key: str, allowed: Iterable[str], default: Any = ...) -> str:
         """Returns one of the allowed words."""
         value: str = self.take(key, str, default)

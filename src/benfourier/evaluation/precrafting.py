@@ -49,7 +49,7 @@ class Crafter:
 
     def __call__(self, piece: Piece) -> None:
         """Leaves one piece in the cache: its chunk is one of those that the whole set is made of."""
-        attack = self.plan.attack(piece.attack)
+        attack = _plan(self.plan, piece.second).attack(piece.attack)
         images = _images(_ground(self), piece.second)
         part = slice(piece.start, min(piece.start + self.plan.chunk, attack.sources))
         make_examples(
@@ -104,9 +104,13 @@ def _mark(plan: Plan, ground: Ground) -> str:
 
 def _pieces(plan: Plan, ground: Ground) -> Iterator[Piece]:
     for second in (False, True) if ground.other is not None else (False,):
-        for attack in (attack for attack in plan.attacks if attack.transfer or not second):
+        for attack in _plan(plan, second).attacks:
             for start in range(0, min(attack.sources, len(_images(ground, second).ids)), plan.chunk):
                 yield Piece(second, attack.label, start)
+
+
+def _plan(plan: Plan, second: bool) -> Plan:
+    return plan.elsewhere if second else plan
 
 
 def _rank(name: str) -> int:

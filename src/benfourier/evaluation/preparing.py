@@ -131,7 +131,7 @@ def prepare(
     if ground.other is not None and ground.opened.other is not None:
         sets[other], data[other] = ground.other.sources, ground.opened.other.digest
     first = ground.found.sources
-    wanted = {source: plan, other: replace(plan, attacks=tuple(attack for attack in plan.attacks if attack.transfer))}
+    wanted = {source: plan, other: plan.elsewhere}
     return Bench(
         subject=subject,
         source=source,

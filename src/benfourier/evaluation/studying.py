@@ -84,7 +84,7 @@ def parts_of_bench(bench: Bench, plan: Plan) -> list[Part]:
         Part(bench.source, TEST, whole.take(np.flatnonzero(tested), "test")),
     ]
     if bench.other:
-        labels = [attack.label for attack in plan.attacks if attack.transfer]
+        labels = [attack.label for attack in plan.elsewhere.attacks]
         parts.append(Part(bench.other, OUTSIDE, bench.together(bench.other, labels)))
     return parts
 
