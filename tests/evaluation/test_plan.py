@@ -12,6 +12,9 @@ from benfourier.evaluation.plan import PROTOCOLS, STUDIES
 from benfourier.evaluation.plan_reading import check_opens, place_of, read_plan, weights_of
 from tests.evaluation.tiny import PLAN, changed, plan_in
 
+ROOT = Path(__file__).parents[2]
+PLANS = sorted(file for file in (ROOT / "experiments").glob("*.toml") if file.name != "notes.toml")
+
 
 def test_a_plan_is_read_with_all_its_defaults(tmp_path: Path) -> None:
     plan = read_plan(plan_in(tmp_path))
@@ -48,6 +51,40 @@ def test_a_scale_is_laid_over_the_plan(tmp_path: Path) -> None:
     assert read_plan(file).sources == 70
     with pytest.raises(PlanError, match=r"there is no scale 'papr'; allowed: here, paper"):
         read_plan(file, scale="papr")
+
+
+def test_a_scale_reaches_attacks_and_detectors_by_their_labels(tmp_path: Path) -> None:
+    scale = """
+[scales.paper.attacks.deepfool]
+sources = 60
+[scales.paper.attacks.strong]
+eps = 0.25
+[scales.paper.attacks.dear]
+name = "cw-l2"
+[scales.paper.detectors.mbf]
+orders = 16
+"""
+    file = plan_in(tmp_path, PLAN + scale)
+    plan, here = read_plan(file, scale="paper"), read_plan(file)
+    assert [(attack.label, attack.sources) for attack in plan.attacks] == [
+        ("bim", 70), ("deepfool", 60), ("strong", 70), ("dear", 70)
+    ]  # fmt: skip
+    assert (plan.attack("strong").options["eps"], plan.attack("dear").name) == (0.25, "cw-l2")
+    assert [attack.sources for attack in here.attacks] == [70, 50, 70]
+    assert (plan.detector("mbf").options["orders"], here.detector("mbf").options["orders"]) == (16, 2)
+
+
+@pytest.mark.parametrize(
+    ("scale", "told"),
+    [
+        ("[scales.paper.attacks.bin]\nsources = 60", r"attacks.bin is laid .* labels: bim, deepfool, strong;"),
+        ("[scales.paper.attacks]\nbim = 3", r"attacks.bim is 3; it must be a table of what changes in that entry"),
+        ("[scales.paper.attacks.bim]\nepz = 3", r"at scale 'paper': attacks\[0\].epz: bim has no option 'epz'"),
+    ],
+)
+def test_what_is_wrong_in_a_scale_is_told_with_its_path(tmp_path: Path, scale: str, told: str) -> None:
+    with pytest.raises(PlanError, match=told):
+        read_plan(plan_in(tmp_path, PLAN + "\n" + scale), scale="paper")
 
 
 def test_a_dear_detector_takes_fewer_images_also_for_its_threshold(tmp_path: Path) -> None:
@@ -185,7 +222,7 @@ def test_a_plan_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 
 def test_the_plan_on_the_page_is_one(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "evaluation.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "evaluation.md").read_text(encoding="utf-8")
     block, taught = re.findall(r"```toml\n(.*?)```", page, flags=re.DOTALL)
     entries = '[data]\nsource = "photos"\n[[attacks]]\nname = "bim"\n[[detectors]]\nname = "mbf"\n'
     found = read_plan(plan_in(tmp_path, taught + entries)).network
@@ -194,3 +231,16 @@ def test_the_plan_on_the_page_is_one(tmp_path: Path) -> None:
     assert (plan.sources, plan.labels("strength")) == (8175, ("bim-fixed 0.1",))
     for word in (*PROTOCOLS, *STUDIES, *RATES):
         assert f"`{word}`" in page or f"@{word}`" in page
+
+
+@pytest.mark.parametrize("file", PLANS, ids=lambda file: file.stem)
+def test_an_experiment_at_the_papers_scale_has_every_attack_and_detector_whole(file: Path) -> None:
+    plan = read_plan(file, scale="paper", data_dir=file.parent)
+    here = read_plan(file, data_dir=file.parent)
+    assert plan.sources > here.sources
+    assert {attack.sources for attack in plan.attacks} == {plan.sources}
+    assert {attack.label for attack in here.attacks} <= {attack.label for attack in plan.attacks}
+    counts = {entry.sources for entry in plan.detectors if not re.search(r"\d sources$", entry.label)}
+    assert counts == {plan.sources}
+    assert {attack.reduced for attack in plan.attacks if attack.role == "boundary"} == {""}
+    assert {entry.reduced for entry in plan.detectors} <= {"", "KD alone: the network has no dropout"}

@@ -15,6 +15,7 @@ from benfourier.evaluation.plan import PROTOCOLS, STUDIES, TRIVIAL, ZOOS, Detect
 from benfourier.evaluation.plan_data import data_of
 from benfourier.evaluation.plan_entries import attack_of, detector_of, unlike
 from benfourier.evaluation.plan_network import network_of
+from benfourier.evaluation.plan_scales import laid_over
 from benfourier.evaluation.plan_tables import Table
 
 HERE = "here"
@@ -40,7 +41,8 @@ def read_plan(
     if scale is not None and scale != HERE:
         if scale not in scales:
             raise PlanError(f"{where}: there is no scale {scale!r}; allowed: {', '.join((HERE, *scales))}")
-        content, where = _laid_over(content, scales[scale]), f"{where} at scale {scale!r}"
+        where = f"{where} at scale {scale!r}"
+        content = laid_over(content, scales[scale], where)
     plan = _plan(Table(content, "", where), path)
     return replace(
         plan,
@@ -81,15 +83,6 @@ def _content(path: Path) -> dict[str, Any]:
         line = re.search(r"line (\d+)", place)
         number = line.group(1) if line else str(text.count("\n") + 1)
         raise PlanError(f"{path.name}, line {number}: {told}{at}{place}; correct the line") from error
-
-
-def _laid_over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    """Tables are joined key by key, everything else is replaced."""
-    joined = dict(below)
-    for key, value in above.items():
-        both = isinstance(value, dict) and isinstance(joined.get(key), dict)
-        joined[key] = _laid_over(joined[key], value) if both else value
-    return joined
 
 
 def _plan(table: Table, path: Path) -> Plan:
