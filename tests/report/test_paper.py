@@ -34,8 +34,10 @@ def test_a_slip_off_the_diagonal_has_one_value_and_its_doubt() -> None:
     assert on.doubt == off.doubt != ""
 
 
-def test_a_gap_is_measured_to_the_nearer_value() -> None:
-    assert Printed((91.8, 97.3)).gap(97.0) == pytest.approx(-0.3)
+def test_where_two_values_are_printed_both_are_compared_and_the_farther_one_counts() -> None:
+    assert Printed((91.8, 97.3)).gaps(97.0) == pytest.approx((5.2, -0.3))
+    assert Printed((91.8, 97.3)).gap(97.0) == pytest.approx(5.2)
+    assert Printed((91.8, 97.3)).gap(92.0) == pytest.approx(-5.3)
 
 
 def test_mnist_has_its_defense_gan_table_only() -> None:

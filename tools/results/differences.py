@@ -26,7 +26,7 @@ class Difference:
         place: where it stands.
         points: ours less the paper's.
         words: both numbers.
-        inside: the paper's number lies inside the interval of ours.
+        inside: what the paper prints lies inside the interval of ours.
     """
 
     place: Place
@@ -112,5 +112,5 @@ def _effort(results: Results, outcome: Outcome) -> Place:
 
 
 def _difference(place: Place, ours: Estimate, printed: Printed) -> Difference:
-    inside = any(100 * ours.low <= value <= 100 * ours.high for value in printed.values)
+    inside = all(100 * ours.low <= value <= 100 * ours.high for value in printed.values)
     return Difference(place, printed.gap(100 * ours.value), f"{told(ours)}, paper {printed}", inside)

@@ -27,14 +27,15 @@ class Gap:
 
     @property
     def points(self) -> float:
-        """Ours less the paper's, the nearer one where it prints two."""
+        """Ours less the paper's, the farther one where it prints two."""
         return self.printed.gap(100 * self.spot.cell.metrics[self.metric].value)
 
     def __str__(self) -> str:
         way = "above" if self.points > 0 else "below"
         place = f"{self.spot.name}, other source" if self.spot.outcome.protocol == ELSEWHERE else self.spot.name
         ours = told(self.spot.cell.metrics[self.metric])
-        return f"{place} {ours}, {abs(self.points):.1f} points {way} the paper's {self.printed}"
+        farther = ", the farther of the two" if len(self.printed.values) > 1 else ""
+        return f"{place} {ours}, {abs(self.points):.1f} points {way} the paper's {self.printed}{farther}"
 
 
 def gaps(results: Results, label: str) -> tuple[Gap, ...]:

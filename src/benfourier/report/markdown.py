@@ -48,5 +48,6 @@ def _entry(entry: Entry, compared: bool) -> str:
     text = safe(entry.text)
     text = f"**{text}**" if entry.emphasis == BEST else text
     interval = f" ({entry.interval})" if entry.interval else ""
-    gap = f", {round(entry.gap, 1) + 0.0:+.1f}" if compared and entry.gap is not None else ""  # never -0.0
-    return f"{text}{interval}" + (f" \\| {safe(str(entry.paper))}{gap}" if entry.paper else "")
+    gaps = " or ".join(f"{round(gap, 1) + 0.0:+.1f}" for gap in entry.gaps if compared)  # never -0.0
+    beside = ", ".join(filter(None, (safe(str(entry.paper)), gaps)))
+    return f"{text}{interval}" + (f" \\| {beside}" if entry.paper else "")

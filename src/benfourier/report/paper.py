@@ -40,9 +40,13 @@ class Printed:
         told = " or ".join(f"{value:.{self.digits}f}" for value in self.values)
         return f"{told}?" if self.doubt else told
 
+    def gaps(self, value: float) -> tuple[float, ...]:
+        """Returns the value less each printed one."""
+        return tuple(value - printed for printed in self.values)
+
     def gap(self, value: float) -> float:
-        """Returns the value less the nearest printed one."""
-        return min((value - printed for printed in self.values), key=abs)
+        """Returns the value less the printed one that is farthest from it."""
+        return max(self.gaps(value), key=abs)
 
 
 @dataclass(frozen=True)

@@ -38,9 +38,9 @@ class Entry:
         return "" if self.low is None or self.high is None else f"{self.low:.1f} to {self.high:.1f}"
 
     @property
-    def gap(self) -> float | None:
-        """The number less the paper's, the nearer one where it prints two; None if one of them is missing."""
-        return None if self.value is None or self.paper is None else self.paper.gap(self.value)
+    def gaps(self) -> tuple[float, ...]:
+        """The number less each of those that the paper prints; empty if there is none."""
+        return () if self.value is None or self.paper is None else self.paper.gaps(self.value)
 
 
 @dataclass(frozen=True)
