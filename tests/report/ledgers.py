@@ -114,7 +114,7 @@ class Maker:
         cells = tuple(self.cell(detector, fitted, attack, there or self.source) for attack in tested)
         told = [cell.metrics["auroc"] for cell in cells if cell.metrics]
         overall = {"fpr-misclassified@5%": self.near(0.31)}
-        if protocol == "mixed":
+        if protocol in ("mixed", "strength-transfer"):
             overall |= {
                 "worst-auroc": min(told, key=lambda e: e.value),
                 "mead@5%": self.near(0.61),

@@ -226,6 +226,9 @@ def test_each_layer_has_its_fit_and_each_attack_its_controls() -> None:
     assert [found.name for found in fits.rows] == list(MAKER.layers)
     assert place(fits, MAKER.layers[1], "clean, D").text == "0.11"
     assert place(fits, MAKER.layers[1], "bim, c").value == 2
+    assert f"D is {0.1 + 0.01 * (len(MAKER.layers) - 1) / 2:.2f} in the median layer" in fits.notes[1]
+    assert fits.notes[1].endswith(f"at most {0.5 * (len(MAKER.layers) - 1):.2f}, in {MAKER.layers[-1]}.")
+    assert f"the offset is below 0.1 in 1 of {len(MAKER.layers)} layers" in fits.notes[2]
     assert place(ALL["control"], "own shapes", "bim").value == pytest.approx(80)
     assert place(ALL["control"], "same shapes", "bim").interval == "48.0 to 52.0"
 

@@ -18,7 +18,7 @@ from tools.results.experiments import Experiment
 from tools.results.facts import pictures as shown_pictures
 from tools.results.notes import Note, closest
 from tools.results.page import written
-from tools.results.universal import HOLDS, holding, universals
+from tools.results.universal import HOLDS, holding, to_beat, universal_table, universals
 
 MAHALANOBIS = '[[difference]]\nexperiment = "cifar10"\ndetector = "mahalanobis"\nwhy = "Ours *sees* more layers."\n'
 
@@ -245,10 +245,42 @@ def test_it_is_said_in_one_sentence_where_a_detector_holds_at_every_strength() -
     found = Experiment("x", gather(Maker(rows=60).records()))
     best = universals(found)[0]
     (sentence,) = holding([found])
-    told = f"x ({best.outcome.detector}: {100 * best.worst.value:.1f} % ("
+    told = f"x ({best}: {100 * best.worst.value:.1f} % ("
     assert told in sentence.split("Not even")[best.worst.value < HOLDS]
     assert f"under {best.attack}" in sentence
     assert list(holding([Experiment("y", gather(few()))])) == []
+
+
+def worst_of(source: str, values: dict[str, float]) -> Experiment:
+    """Detectors by name and what they were fitted to, with that worst AUROC."""
+
+    def changed() -> Iterator[Record]:
+        for record in Maker(source=source, rows=40).records():
+            if isinstance(record, Outcome) and record.protocol in ("mixed", "strength-transfer"):
+                whom = f"{record.detector} {record.protocol} {len(record.fitted)}"
+                worst = replace(record.overall["worst-auroc"], value=values.get(whom, 0.2))
+                yield replace(record, overall={**record.overall, "worst-auroc": worst})
+            else:
+                yield record
+
+    return Experiment(source, gather(changed()))
+
+
+def test_the_best_worst_case_may_be_that_of_a_detector_fitted_to_fixed_strengths() -> None:
+    found = worst_of("cifar10", {"lid strength-transfer 4": 0.8, "kd-bu mixed 8": 0.7, "mbf strength-transfer 1": 0.6})
+    rows = [[part.strip() for part in line.split("|")[2:4]] for line in universal_table([found])][2:]
+    assert rows[:2] == [["**lid**", "all fixed strengths"], ["kd-bu", "all attacks"]]
+    assert sorted(rows[2:]) == [["max-softmax", "all attacks"], ["mbf", "all attacks"]]
+    assert "cifar10 (lid fitted to all fixed strengths: 80.0 %" in next(holding([found]))
+
+
+def test_the_number_to_beat_is_the_best_of_all_settings_on_the_data_that_is_worst_for_it() -> None:
+    one = worst_of("cifar10", {"lid mixed 8": 0.9, "kd-bu mixed 8": 0.7, "mahalanobis mixed 8": 0.65})
+    two = worst_of("svhn", {"lid mixed 8": 0.4, "kd-bu mixed 8": 0.6, "mahalanobis mixed 8": 0.8})
+    (sentence,) = to_beat([one, two])
+    assert "mahalanobis fitted to all attacks has the best worst case: 65.0 %" in sentence
+    assert "on cifar10 with lid-cifar10, and it catches all attacks on 61.0 %" in sentence
+    assert list(to_beat([Experiment("y", gather(few()))])) == []
 
 
 def test_the_page_begins_with_the_table_of_the_readme(made: Path) -> None:

@@ -1,5 +1,6 @@
 """What was run, and examples of it."""
 
+import json
 from collections.abc import Iterator
 
 from benfourier.report.markdown import line, safe
@@ -24,6 +25,10 @@ def facts(experiment: Experiment, links: str) -> Iterator[str]:
     if reduced:
         yield f"- Below the authors' settings: {safe('; '.join(reduced))}."
     where = f"[{safe(ledger)}]({links}/{ledger})"
+    for run in results.runs[-1:]:
+        data = " --data-dir FOLDER" if "{data}" in json.dumps(run.settings) else ""
+        again = f"benfourier evaluate experiments/{run.name}.toml{data}"
+        yield f"- To run it again: `{safe(again)}`, with `--scale paper` for as many images as the paper has."
     yield f"- Ledger: {where}; `benfourier report experiments/results/{ledger} --out report.html` shows all of it."
 
 

@@ -12,6 +12,7 @@ from benfourier.store.records import Cell
 from tools.results.experiments import Experiment
 from tools.results.facts import accuracy
 from tools.results.summary import mbf_label
+from tools.results.universal import to_beat
 
 BLOCK = re.compile(r"(<!-- headline -->\n).*?(<!-- /headline -->)", re.DOTALL)
 DATABASES = ("cifar10", "svhn", "imagenet-alexnet", "imagenet-vgg16", "mnist")
@@ -26,7 +27,9 @@ MORE = "All tables, every difference above two points and the figures: [docs/res
 def headline(experiments: Sequence[Experiment]) -> str:
     """Returns the lines between the README's markers; nothing while there is no number."""
     table = headline_table(experiments)
-    return "\n".join(["### Beside the paper", "", *table, "", f"{BELOW} {MORE}"]) + "\n" if table else ""
+    universal = [f"One detector for all attacks. {sentence}\n" for sentence in to_beat(experiments)]
+    lines = ["### Beside the paper", "", *table, "", BELOW, "", *universal, MORE]
+    return "\n".join(lines) + "\n" if table else ""
 
 
 def headline_table(experiments: Sequence[Experiment]) -> list[str]:

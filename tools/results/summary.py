@@ -63,9 +63,11 @@ def _beside_paper(label: str, protocol: str, found: Sequence[Gap]) -> Iterator[s
             ours = _range([100 * gap.spot.cell.metrics[metric].value for gap in mine])
             paper = _range([value for gap in mine for value in gap.printed.values])
             near = sum(abs(gap.points) <= NEAR for gap in mine)
+            twice = any(len(gap.printed.values) > 1 for gap in mine)
             yield (
                 f"{PLACES[protocol]}: {name} of {label} {ours}, in the paper {paper}; "
-                f"{near} of {counted(len(mine), 'cell')} within {NEAR:.0f} points of it."
+                f"{near} of {counted(len(mine), 'cell')} within {NEAR:.0f} points of it"
+                f"{', and of both values where it prints two' if twice else ''}."
             )
 
 

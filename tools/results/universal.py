@@ -1,4 +1,4 @@
-"""One detector for all attacks and strengths: the worst it does, detector by detector."""
+"""One detector for all attacks and strengths: the worst it does, by detector and by what it was fitted to."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -6,20 +6,21 @@ from dataclasses import dataclass
 
 from benfourier.report.counterparts import papers_mbf
 from benfourier.report.markdown import line, safe
-from benfourier.report.results import ALONE, MBF, MIXED, TRIVIAL
-from benfourier.report.spots import told
+from benfourier.report.results import ALONE, MBF, MIXED, STRENGTH, TRIVIAL
+from benfourier.report.spots import named, told
 from benfourier.report.table import NOTHING
 from benfourier.store.records import Estimate, Outcome
 from tools.results.experiments import Experiment
 
 HOLDS = 0.9  # AUROC under every attack
 WORST, MEAD = "worst-auroc", "mead@5%"
-NAMES = ("experiment", "fitted to all attacks", "tested on", "worst AUROC, %", "under", "MEAD at 5 %, %")
+ALL, FIXED = "all attacks", "all fixed strengths"
+NAMES = ("experiment", "detector", "fitted to", "tested on", "worst AUROC, %", "under", "MEAD at 5 %, %")
 
 
 @dataclass(frozen=True)
 class Universal:
-    """A detector that was fitted to all attacks together.
+    """A detector that was tested on all attacks.
 
     Args:
         outcome: of it.
@@ -33,10 +34,21 @@ class Universal:
     attack: str
     mead: Estimate | None
 
+    @property
+    def setting(self) -> tuple[str, str]:
+        """The detector, and in words what it was fitted to."""
+        fitted = self.outcome.fitted
+        some = FIXED if len(fitted) > 1 else "".join(fitted)
+        return self.outcome.detector, ALL if self.outcome.protocol == MIXED else some
+
+    def __str__(self) -> str:
+        detector, fitted = self.setting
+        return named(detector) if detector == TRIVIAL else f"{named(detector)} fitted to {fitted}"
+
 
 def universals(experiment: Experiment) -> tuple[Universal, ...]:
-    """Returns all detectors that were tested on every attack, the best worst case first."""
-    found = [_of(outcome) for outcome in experiment.results.of(MIXED, experiment.source)]
+    """Returns all that were tested on every attack, whatever they were fitted to, the best worst case first."""
+    found = [_of(outcome) for name in (MIXED, STRENGTH) for outcome in experiment.results.of(name, experiment.source)]
     told = [universal for universal in found if universal is not None]
     most = max((_attacks(universal.outcome) for universal in told), default=0)
     whole = [universal for universal in told if _attacks(universal.outcome) == most]
@@ -49,25 +61,27 @@ def universal_sentence(experiment: Experiment) -> Iterator[str]:
     if not ranked:
         return
     best = ranked[0]
-    others = [universal for universal in ranked[1:] if universal.outcome.detector == MBF]
+    others = [universal for universal in ranked[1:] if universal.setting == (MBF, ALL)]
     yield (
-        f"One detector for all attacks and strengths: the best worst case is that of {best.outcome.detector}, an AUROC "
+        f"One detector for all attacks and strengths: the best worst case is that of {best}, an AUROC "
         f"of {told(best.worst)} under {best.attack}{_mead(best)}"
-        + "".join(f"; {MBF} has {told(mine.worst)} under {mine.attack}{_mead(mine)}" for mine in others)
+        + "".join(f"; {mine} has {told(mine.worst)} under {mine.attack}{_mead(mine)}" for mine in others)
         + "."
     )
 
 
 def universal_table(experiments: Sequence[Experiment]) -> Iterator[str]:
-    """Yields a table of each experiment's best detector, mbf with our settings and the paper's, and the trivial one."""
+    """Yields a table: of each experiment the best of all, the best fitted to all attacks, mbf, and the trivial one."""
     rows = []
     for experiment in experiments:
         ranked, shown = universals(experiment), {MBF, papers_mbf(experiment.results), TRIVIAL}
+        whole = next((universal for universal in ranked if universal.setting[1] == ALL), None)
         for universal in ranked:
-            if universal is ranked[0] or universal.outcome.detector in shown:
+            detector, fitted = universal.setting
+            if universal in (ranked[0], whole) or (detector in shown and fitted == ALL):
                 rows.append(_row(experiment, universal, best=universal is ranked[0]))
     if rows:
-        yield from (line(*NAMES), line("---", "---", "---:", "---:", "---", "---:"), *rows)
+        yield from (line(*NAMES), line("---", "---", "---", "---:", "---:", "---", "---:"), *rows)
 
 
 def holding(experiments: Sequence[Experiment]) -> Iterator[str]:
@@ -77,12 +91,33 @@ def holding(experiments: Sequence[Experiment]) -> Iterator[str]:
         return
     places: dict[bool, list[str]] = {True: [], False: []}
     for name, one in best:
-        text = f"{name} ({one.outcome.detector}: {told(one.worst)} under {one.attack})"
+        text = f"{name} ({one}: {told(one.worst)} under {one.attack})"
         places[one.worst.value >= HOLDS].append(safe(text))
     yield (
         f"**Does one detector hold at every strength?** That is, with an AUROC of at least {100 * HOLDS:.0f} % under "
-        f"each attack, if it is fitted to all of them. One does on {'; '.join(places[True]) or 'no data'}. Not even "
-        f"the best of those tried does on {'; '.join(places[False]) or 'any data'}."
+        f"each attack, fitted to all of them or to fixed ones. One does on {'; '.join(places[True]) or 'no data'}. "
+        f"Not even the best of those tried does on {'; '.join(places[False]) or 'any data'}."
+    )
+
+
+def to_beat(experiments: Sequence[Experiment]) -> Iterator[str]:
+    """Yields the one setting that has the best worst case over all data with several strengths."""
+    known: dict[str, dict[tuple[str, str], Universal]] = {}
+    for each in filter(_has_strengths, experiments):
+        settings = known.setdefault(f"{each.source} with {each.network}", {})
+        settings.update({one.setting: one for one in universals(each) if one.setting not in settings})
+    shared = set.intersection(*map(set, known.values())) if known else set()
+    worst = [
+        min(((name, found[setting]) for name, found in known.items()), key=lambda pair: pair[1].worst.value)
+        for setting in sorted(shared)
+    ]
+    if not worst:
+        return
+    name, one = max(worst, key=lambda pair: pair[1].worst.value)
+    yield (
+        f"**The number to beat:** of the {len(shared)} settings that were tried on all of {safe(', '.join(known))}, "
+        f"{safe(str(one))} has the best worst case: {told(one.worst)} under {safe(one.attack)} on {safe(name)}"
+        f"{_mead(one)} there."
     )
 
 
@@ -93,11 +128,12 @@ def _has_strengths(experiment: Experiment) -> bool:
 
 
 def _row(experiment: Experiment, universal: Universal, *, best: bool) -> str:
-    name = safe(universal.outcome.detector)
+    name, fitted = map(safe, universal.setting)
     mead = _percent(universal.mead) if universal.mead else NOTHING
     return line(
         f"[{safe(experiment.name)}](#{experiment.anchor('mixed')})",
         f"**{name}**" if best else name,
+        fitted,
         f"{_attacks(universal.outcome)} attacks",
         _percent(universal.worst),
         safe(universal.attack),

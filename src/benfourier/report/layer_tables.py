@@ -3,11 +3,14 @@
 import math
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from benfourier.report.entries import number
 from benfourier.report.results import Results
 from benfourier.report.table import Entry, Row, Table
-from benfourier.store.records import Control, LayerFit
+from benfourier.store.records import Control, Floats, LayerFit
 
+SMALL = 0.1  # offset
 FEATURES = ("responses", "own shapes", "same shapes")
 FITS = (
     "D: Kolmogorov-Smirnov distance of an image's responses to the generalized Gaussian distribution that fits them "
@@ -39,7 +42,23 @@ def _fits(source: str, split: str, found: Sequence[LayerFit]) -> Table:
     )
     images = f"Images: {', '.join(f'{fit.images} {fit.kind}' for fit in found)}."
     title = f"How well a GGD fits each layer, {source}, {split}"
-    return Table(f"layers-{split}", title, "layer", columns, rows, (FITS, images), fold=f"{title} ({len(names)} rows)")
+    notes = (FITS, *_said(found[0]), images)
+    return Table(f"layers-{split}", title, "layer", columns, rows, notes, fold=f"{title} ({len(names)} rows)")
+
+
+def _said(fit: LayerFit) -> Iterator[str]:
+    """Yields the fits of one kind of images in short; nothing if no layer has one."""
+    if np.isfinite(fit.distance).any() and np.isfinite(fit.offset).any():
+        far, off = (_most(name, values, fit.layers) for name, values in (("D", fit.distance), ("offset", fit.offset)))
+        yield f"Of {fit.kind} images, {far}; {off}."
+        few = f"{int((fit.offset < SMALL).sum())} of {len(fit.layers)}"
+        yield f"The theory takes the mean for 0; the offset is below {SMALL:g} in {few} layers."
+
+
+def _most(figure: str, values: Floats, names: Sequence[str]) -> str:
+    most = int(np.nanargmax(values))
+    median = f"{np.nanmedian(values):.2f}"
+    return f"{figure} is {median} in the median layer and at most {values[most]:.2f}, in {names[most]}"
 
 
 def _control(found: Sequence[Control]) -> Table:
