@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from benfourier.data import open_source
+from benfourier.errors import InputError
 from benfourier.evaluation.executors import InProcess
 from benfourier.evaluation.plan_reading import read_plan
 from benfourier.evaluation.precrafting import precraft
@@ -34,6 +35,15 @@ def test_what_pieces_leave_in_the_cache_is_all_that_the_set_needs(chunk: str, co
     assert sum(_is_attack(pieces, name) for name in made & needed) == count
     assert not any(_is_attack(pieces, name) for name in added)  # only what the network says of noisy twins
     assert again == told
+
+
+def test_sources_that_leave_nothing_for_thresholds_are_too_many(tmp_path: Path) -> None:
+    cache = open_cache(tmp_path / "cache")
+    greedy = read_plan(plan_in(tmp_path, changed(("sources = 70", "sources = 1700"))))
+    with pytest.raises(InputError, match=r"sizes.sources is 1700, and none .* ask for fewer than \d+ sources"):
+        survey(greedy, cache, False)
+    unset = read_plan(plan_in(tmp_path, changed(("sources = 70", "sources = 1700"), ("= 220", "= 0"))))
+    assert len(survey(unset, cache, False).found.calibration) == 0
 
 
 def _is_attack(cache: Cache, name: str) -> bool:

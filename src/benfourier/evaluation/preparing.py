@@ -11,6 +11,7 @@ from benfourier.data.labelled import Labelled
 from benfourier.data.reading import read
 from benfourier.data.source import Source
 from benfourier.data.splits import Indices
+from benfourier.errors import InputError
 from benfourier.evaluation.bench import Bench
 from benfourier.evaluation.crafting import craft
 from benfourier.evaluation.network import Opened, open_network
@@ -88,6 +89,11 @@ def survey(plan: Plan, cache: Cache | None, show_progress: bool | None = None) -
     hungry = any(entry.takes_clean for entry in plan.detectors)
     wanted = Wanted(plan.sources if taught is None else 0, plan.calibration, BEYOND if hungry and not learned else 0)
     found = _walk(plan, opened, opened.held, wanted, known, answers, show_progress)
+    if plan.calibration and not len(found.calibration):
+        raise InputError(
+            f"sizes.sources is {plan.sources}, and none of the {found.looked} images of {opened.source.name} is left "
+            f"to set thresholds; ask for fewer than {found.right} sources, or for calibration = 0, which sets none"
+        )
     if taught is not None:
         found = replace(found, sources=taught.sources)
     beyond = (learned or found.beyond) if hungry else None
