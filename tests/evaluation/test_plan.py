@@ -243,4 +243,5 @@ def test_an_experiment_at_the_papers_scale_has_every_attack_and_detector_whole(f
     counts = {entry.sources for entry in plan.detectors if not re.search(r"\d sources$", entry.label)}
     assert counts == {plan.sources}
     assert {attack.reduced for attack in plan.attacks if attack.role == "boundary"} == {""}
-    assert {entry.reduced for entry in plan.detectors} <= {"", "KD alone: the network has no dropout"}
+    excused = {"KD alone: the network has no dropout", "GAN trained on the few images that are left over"}
+    assert {entry.reduced for entry in plan.detectors} <= {"", *excused}

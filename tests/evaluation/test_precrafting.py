@@ -40,7 +40,7 @@ def test_what_pieces_leave_in_the_cache_is_all_that_the_set_needs(chunk: str, co
 def test_sources_that_leave_nothing_for_thresholds_are_too_many(tmp_path: Path) -> None:
     cache = open_cache(tmp_path / "cache")
     greedy = read_plan(plan_in(tmp_path, changed(("sources = 70", "sources = 1700"))))
-    with pytest.raises(InputError, match=r"sizes.sources is 1700, and none .* ask for fewer than \d+ sources"):
+    with pytest.raises(InputError, match=r"none of the \d+ images .*sizes.sources is 1700\); ask for fewer"):
         survey(greedy, cache, False)
     unset = read_plan(plan_in(tmp_path, changed(("sources = 70", "sources = 1700"), ("= 220", "= 0"))))
     assert len(survey(unset, cache, False).found.calibration) == 0

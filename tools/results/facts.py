@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 
+from benfourier.evaluation.plan_reading import HERE
 from benfourier.report.markdown import line, safe
 from benfourier.store.records import Picture, Run
 from tools.results.experiments import Experiment
@@ -27,8 +28,10 @@ def facts(experiment: Experiment, links: str) -> Iterator[str]:
     where = f"[{safe(ledger)}]({links}/{ledger})"
     for run in results.runs[-1:]:
         data = " --data-dir FOLDER" if "{data}" in json.dumps(run.settings) else ""
-        again = f"benfourier evaluate experiments/{run.name}.toml{data}"
-        yield f"- To run it again: `{safe(again)}`, with `--scale paper` for as many images as the paper has."
+        scale = "" if run.scale == HERE else f" --scale {run.scale}"
+        again = f"benfourier evaluate experiments/{run.name}.toml{data}{scale}"
+        whole = "in the paper's sizes with `--scale paper --data-dir FOLDER`, as far as the folder has images"
+        yield f"- To run it again: `{safe(again)}`; {whole}."
     yield f"- Ledger: {where}; `benfourier report experiments/results/{ledger} --out report.html` shows all of it."
 
 

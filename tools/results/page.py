@@ -107,9 +107,9 @@ def _universal(known: Sequence[Experiment]) -> Iterator[str]:
         yield from ("", "## One detector for all attacks", "", *holding(known), "", *to_beat(known), "")
         yield (
             "Bold: the best worst case of all detectors tested on all attacks, whether fitted to all of them, to all "
-            "that go to a fixed strength, or to one of those. Below it: the best of those fitted to all, mbf, and "
-            "max-softmax, which is fitted to nothing. MEAD: share of the images whose every successful attack is "
-            "caught, at 5 % false alarms."
+            "that go on to a fixed distance or confidence (fixed strengths, other ones on MNIST), or to one of those. "
+            "Below it: the best of those fitted to all, mbf, and max-softmax. MEAD: share of the images whose every "
+            "successful attack is caught, at 5 % false alarms."
         )
         yield from ("", *lines)
 

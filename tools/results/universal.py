@@ -14,7 +14,7 @@ from tools.results.experiments import Experiment
 
 HOLDS = 0.9  # AUROC under every attack
 WORST, MEAD = "worst-auroc", "mead@5%"
-ALL, FIXED = "all attacks", "all fixed strengths"
+ALL, FIXED, UNFITTED = "all attacks", "all fixed strengths", "nothing"
 NAMES = ("experiment", "detector", "fitted to", "tested on", "worst AUROC, %", "under", "MEAD at 5 %, %")
 
 
@@ -38,8 +38,8 @@ class Universal:
     def setting(self) -> tuple[str, str]:
         """The detector, and in words what it was fitted to."""
         fitted = self.outcome.fitted
-        some = FIXED if len(fitted) > 1 else "".join(fitted)
-        return self.outcome.detector, ALL if self.outcome.protocol == MIXED else some
+        some = ALL if self.outcome.protocol == MIXED else FIXED if len(fitted) > 1 else "".join(fitted)
+        return self.outcome.detector, UNFITTED if self.outcome.detector == TRIVIAL else some
 
     def __str__(self) -> str:
         detector, fitted = self.setting
@@ -48,7 +48,8 @@ class Universal:
 
 def universals(experiment: Experiment) -> tuple[Universal, ...]:
     """Returns all that were tested on every attack, whatever they were fitted to, the best worst case first."""
-    found = [_of(outcome) for name in (MIXED, STRENGTH) for outcome in experiment.results.of(name, experiment.source)]
+    tested = [outcome for name in (MIXED, STRENGTH) for outcome in experiment.results.of(name, experiment.source)]
+    found = [_of(outcome) for outcome in tested if outcome.protocol == MIXED or outcome.detector != TRIVIAL]
     told = [universal for universal in found if universal is not None]
     most = max((_attacks(universal.outcome) for universal in told), default=0)
     whole = [universal for universal in told if _attacks(universal.outcome) == most]
@@ -75,10 +76,10 @@ def universal_table(experiments: Sequence[Experiment]) -> Iterator[str]:
     rows = []
     for experiment in experiments:
         ranked, shown = universals(experiment), {MBF, papers_mbf(experiment.results), TRIVIAL}
-        whole = next((universal for universal in ranked if universal.setting[1] == ALL), None)
+        whole = next((universal for universal in ranked if universal.outcome.protocol == MIXED), None)
         for universal in ranked:
             detector, fitted = universal.setting
-            if universal in (ranked[0], whole) or (detector in shown and fitted == ALL):
+            if universal in (ranked[0], whole) or (detector in shown and fitted in (ALL, UNFITTED)):
                 rows.append(_row(experiment, universal, best=universal is ranked[0]))
     if rows:
         yield from (line(*NAMES), line("---", "---", "---", "---:", "---:", "---", "---:"), *rows)
@@ -122,7 +123,7 @@ def to_beat(experiments: Sequence[Experiment]) -> Iterator[str]:
 
 
 def _has_strengths(experiment: Experiment) -> bool:
-    """True if detectors were fitted to all attacks, some of which go further than to the boundary."""
+    """True if detectors were tested on all attacks, some of which go further than to the boundary."""
     near = {cell.attack for outcome in experiment.results.of(ALONE, experiment.source) for cell in outcome.cells}
     return any(cell.attack not in near for one in universals(experiment) for cell in one.outcome.cells)
 

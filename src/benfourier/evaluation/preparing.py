@@ -91,8 +91,9 @@ def survey(plan: Plan, cache: Cache | None, show_progress: bool | None = None) -
     found = _walk(plan, opened, opened.held, wanted, known, answers, show_progress)
     if plan.calibration and not len(found.calibration):
         raise InputError(
-            f"sizes.sources is {plan.sources}, and none of the {found.looked} images of {opened.source.name} is left "
-            f"to set thresholds; ask for fewer than {found.right} sources, or for calibration = 0, which sets none"
+            f"none of the {found.looked} images of {opened.source.name} that the network did not learn from is left to "
+            f"set thresholds: {len(found.sources)} are source images (sizes.sources is {plan.sources}); ask for fewer, "
+            f"or for calibration = 0, which sets none"
         )
     if taught is not None:
         found = replace(found, sources=taught.sources)

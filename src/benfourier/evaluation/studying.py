@@ -83,8 +83,8 @@ def parts_of_bench(bench: Bench, plan: Plan) -> list[Part]:
         Part(bench.source, TRAIN, whole.take(np.flatnonzero(~tested), "train")),
         Part(bench.source, TEST, whole.take(np.flatnonzero(tested), "test")),
     ]
-    if bench.other:
-        labels = [attack.label for attack in plan.elsewhere.attacks]
+    labels = [attack.label for attack in plan.elsewhere.attacks]
+    if bench.other and labels:
         parts.append(Part(bench.other, OUTSIDE, bench.together(bench.other, labels)))
     return parts
 

@@ -51,7 +51,7 @@ def _said(fit: LayerFit) -> Iterator[str]:
     if np.isfinite(fit.distance).any() and np.isfinite(fit.offset).any():
         far, off = (_most(name, values, fit.layers) for name, values in (("D", fit.distance), ("offset", fit.offset)))
         yield f"Of {fit.kind} images, {far}; {off}."
-        few = f"{int((fit.offset < SMALL).sum())} of {len(fit.layers)}"
+        few = f"{int((fit.offset < SMALL).sum())} of {int(np.isfinite(fit.offset).sum())}"
         yield f"The theory takes the mean for 0; the offset is below {SMALL:g} in {few} layers."
 
 
