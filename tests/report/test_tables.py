@@ -237,6 +237,9 @@ def test_costs_tell_what_a_detector_adds_to_the_network() -> None:
     found = row(ALL["costs"], "lid")
     assert [entry.text for entry in found.entries[:3]] == ["2.00", "9.11", "7.11"]
     assert str(found.entries[1].paper) == "110.8"
+    ours = [cost.detector for cost in MAKER.costs() if cost.detector in ("mbf", "lid", "mahalanobis", "kd-bu")]
+    there = "kd-bu, mahalanobis, lid, mbf there."
+    assert ALL["costs"].notes[0].endswith(f"From the least: {', '.join(ours)} here, {there}")
 
 
 def test_attacks_are_told_with_success_rate_and_funnel() -> None:

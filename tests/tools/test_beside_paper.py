@@ -75,7 +75,7 @@ def test_an_ablation_can_be_kept_from_the_paper(tmp_path: Path) -> None:
     ledgers = root(tmp_path / "p", ablation=without_scores(several()))
     folder = noted(ledgers, '[experiments.ablation]\npaper = "none"\n')
     text = written(folder / "experiments" / "results", folder / "experiments" / "notes.toml").page
-    assert "The paper has no numbers beside which these could stand." in text
+    assert "differences above two points" not in text
     assert "(#ablation--non-transfer)" not in text
     assert "of the paper: [" not in text
 

@@ -9,7 +9,7 @@ from benfourier.store.records import Picture, Run
 from tools.results.experiments import Experiment
 from tools.slim import may_be_shown
 
-WAYS = {1: "one split, 80 to 20", 5: "five folds"}
+WAYS = {1: "one split, 80 to 20", 5: "five folds where there are fewer than 500 sources"}
 
 
 def facts(experiment: Experiment, links: str) -> Iterator[str]:
@@ -65,13 +65,14 @@ def _of_run(experiment: Experiment, run: Run) -> Iterator[str]:
     told, settings = run.network, run.settings
     right = accuracy(experiment)
     images = f" on {told['images']} images that it did not learn from" if right and "images" in told else ""
-    layers = f"; {len(told['layers'])} layers" if "layers" in told else ""
+    layers = f"; {len(told['layers'])} layers that compute something" if "layers" in told else ""
     yield f"- Network: {safe(experiment.network)}{right}{images}{layers}."
     folds = sorted({outcome.folds for outcome in experiment.results.outcomes})
-    ways = " or ".join(WAYS.get(count, f"{count} folds") for count in folds)
+    ways = ", ".join(WAYS.get(count, f"{count} folds") for count in folds)
     sizes = f"at most {settings.get('sources', '?')} source images"
     sizes += f", {told.get('calibration', settings.get('calibration', '?'))} more for thresholds"
-    yield f"- Data: {safe(experiment.source)}; {sizes}{f'; {ways}' if ways else ''}; scale “{safe(run.scale)}”."
+    scale = "" if run.scale == HERE else f"; scale “{safe(run.scale)}”"
+    yield f"- Data: {safe(experiment.source)}; {sizes}{f'; {ways}' if ways else ''}{scale}."
     machine = f"{run.machine.get('processor', 'unknown processor')}, {run.machine.get('cores', '?')} cores"
     versions = ", ".join(f"{name} {run.versions[name]}" for name in ("benfourier", "torch") if name in run.versions)
     yield f"- Run: {run.date[:10]}, {safe(machine)}, {safe(versions)}."

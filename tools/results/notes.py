@@ -40,12 +40,14 @@ class Notes:
     Args:
         papers: by experiment: the paper's database beside it, where it is not to be guessed.
         about: by experiment: what must be known of it.
+        short: by experiment: what it adds to the first lines of the page.
         lacking: why cells of the paper have no like here.
         difference: why numbers differ by more than two points.
     """
 
     papers: Mapping[str, str]
     about: Mapping[str, str]
+    short: Mapping[str, str]
     lacking: tuple[Note, ...]
     difference: tuple[Note, ...]
 
@@ -57,15 +59,19 @@ def read_notes(path: Path) -> Notes:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise StoreError(f"{path.name}: it is no TOML ({error}); correct it") from error
     _known(path.name, content, {"experiments", "lacking", "difference"})
-    told = content.get("experiments", {})
+    told: dict[str, dict[str, str]] = content.get("experiments", {})
     for name, facts in told.items():
-        _known(f"{path.name}: experiments.{name}", facts, {"paper", "about"})
+        _known(f"{path.name}: experiments.{name}", facts, {"paper", "about", "short"})
         if facts.get("paper", NONE) not in (*DATABASES, NONE):
             allowed = ", ".join((*DATABASES, NONE))
             raise StoreError(f"{path.name}: experiments.{name}.paper is {facts['paper']!r}; allowed: {allowed}")
+    papers, about, short = (
+        {name: facts[key] for name, facts in told.items() if key in facts} for key in ("paper", "about", "short")
+    )
     return Notes(
-        {name: facts["paper"] for name, facts in told.items() if "paper" in facts},
-        {name: facts["about"] for name, facts in told.items() if "about" in facts},
+        papers,
+        about,
+        short,
         tuple(_note(path.name, "lacking", n, part, LACKING) for n, part in enumerate(content.get("lacking", []))),
         tuple(_note(path.name, "difference", n, p, DIFFERENCE) for n, p in enumerate(content.get("difference", []))),
     )
@@ -89,7 +95,7 @@ def check(notes: Iterable[Note], places: Iterable[Place], what: str) -> None:
 def check_experiments(notes: Notes, names: Iterable[str]) -> None:
     """Raises StoreError if notes speak of an experiment that is not there."""
     known = list(names)
-    for name in (*notes.papers, *notes.about):
+    for name in (*notes.papers, *notes.about, *notes.short):
         if name not in known:
             raise StoreError(f"notes speak of the experiment {name!r}; there are: {', '.join(known) or 'none'}")
 

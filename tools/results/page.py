@@ -11,21 +11,35 @@ from tools.results.differences import compared, differences, reason
 from tools.results.drawing import drawings
 from tools.results.experiments import Experiment, experiments
 from tools.results.facts import accuracy
-from tools.results.headline import BELOW, headline, headline_table
-from tools.results.notes import Note, check, check_experiments, read_notes
+from tools.results.glance import glance
+from tools.results.headline import headline, headline_table
+from tools.results.notes import Note, Notes, check, check_experiments, read_notes
 from tools.results.sections import SHORT, WHOLE, experiment_lines
 from tools.results.summary import summary
-from tools.results.universal import holding, to_beat, universal_table
+from tools.results.sureness import sure_tables
+from tools.results.twins import twin_tables
+from tools.results.universal import universal_table
 
 INTRO = """# Results
 
 Our numbers beside those of Ma et al. ([arXiv:2005.05552](https://arxiv.org/abs/2005.05552)), cell by cell.
 `python -m tools.results` writes this page, and one of each experiment with all its tables, from the ledgers in
 `experiments/results/`; [report.md](report.md) says how to read the tables, [evaluation.md](evaluation.md) what was
-fitted to and tested on what. An estimate stands with its
-95 % interval, drawn by source image; behind the bar is the paper's number, and ours less it. ▼ marks what lies surely
-below `max-softmax`, which needs no fitting. Where the paper contradicts itself both of its values stand, with a
-question mark, and the differences from both; the larger one counts."""
+fitted to and tested on what, [detectors.md](detectors.md) what each detector is.
+
+- An estimate stands with its 95 % interval, drawn by source image; behind the bar is the paper's number, and ours less
+  it. Differences are taken before rounding, so that 2.0 may be a little more than two points.
+- `mbf` is our setting, `mbf, paper` the paper's; they differ in the SVM's C, 10 and 1, and in that the paper's also
+  hears layers that only pass numbers on. `mbf, boosted trees` has trees instead of the SVM.
+- `bim`, `r-pgd`, `deepfool` and `cw-l2` stop at the decision boundary: they find the least change that misleads. With
+  a distance or a confidence in their name they go on to it; those are the fixed strengths.
+- ▼ marks what lies surely below `max-softmax`, which needs no fitting. Where the paper contradicts itself both of its
+  values stand, with a question mark, and the differences from both; the larger one counts."""
+UNIVERSAL = """Bold: the best worst case of all detectors tested on all attacks, whether fitted to all of them, to all
+that go on to a fixed distance or confidence (fixed strengths, other ones on MNIST), or to one of those. Below it: the
+best of those fitted to all, mbf, and max-softmax. MEAD: share of the images whose every successful attack is caught,
+at 5 % false alarms. A cell holds only images on which its attack succeeded, so that strengths are compared on
+different images: a short distance succeeds only near the boundary, and takes some just beyond it, others far."""
 
 
 @dataclass(frozen=True)
@@ -59,33 +73,37 @@ def written(folder: Path, notes_file: Path) -> Written:
     check_experiments(notes, [experiment.name for experiment in known])
     table = list(coverage(known, notes.lacking))
     drawn = {experiment.name: tuple(drawings(experiment)) for experiment in known}
-    lines = [INTRO, "", "## In short", *_in_short(known, notes.difference)]
+    single = {each.name: (*twin_tables(each), *sure_tables(each)) for each in known}
+    lines = [INTRO, "", "## In short", *_in_short(known, notes)]
     lines += _universal(known)
     lines += ["", "## Every table of the paper", "", *table]
     for experiment in known:
-        lines += experiment_lines(experiment, notes, drawn[experiment.name], SHORT)
+        lines += experiment_lines(experiment, notes, drawn[experiment.name], single[experiment.name], SHORT)
     lines += _slips()
-    pages = {each.name: experiment_lines(each, notes, drawn[each.name], WHOLE) for each in known}
+    pages = {each.name: experiment_lines(each, notes, drawn[each.name], single[each.name], WHOLE) for each in known}
     figures = {drawing.file: drawing.content for each in drawn.values() for drawing in each}
-    return Written(_text(lines), {f"{name}.md": _text(of) for name, of in pages.items()}, headline(known), figures)
+    texts = {f"{name}.md": _text(of) for name, of in pages.items()}
+    return Written(_text(lines), texts, headline(known, notes.difference), figures)
 
 
 def _text(lines: Iterable[str]) -> str:
     return "\n".join(lines).lstrip("\n") + "\n"
 
 
-def _in_short(known: Sequence[Experiment], notes: Sequence[Note]) -> Iterator[str]:
-    """The first table, and what all of them say, folded away."""
+def _in_short(known: Sequence[Experiment], notes: Notes) -> Iterator[str]:
+    """A few sentences, the first table, and what all of them say, folded away."""
     if not known:
         yield from ("", "No experiment has been run yet.")
-    table = headline_table(known)
+    told = list(glance(known, notes))
+    yield from ["", *(f"- {sentence}" for sentence in told)] if told else []
+    table = headline_table(known, notes.difference)
     if table:
-        yield from ("", *table, "", BELOW, "", "In words, experiment by experiment:")
+        yield from ("", *table, "", "In words, experiment by experiment:")
     for experiment in known:
         name, network = safe(experiment.name), safe(experiment.network)
         yield from ("", f"<details><summary><b>{name}</b> ({network}{accuracy(experiment)})</summary>", "")
         yield from (f"- {safe(sentence)}" for sentence in summary(experiment))
-        yield from _counted(experiment, notes)
+        yield from _counted(experiment, notes.difference)
         yield from (f"- [Its tables](#{experiment.name})", "", "</details>")
 
 
@@ -104,14 +122,7 @@ def _counted(experiment: Experiment, notes: Sequence[Note]) -> Iterator[str]:
 def _universal(known: Sequence[Experiment]) -> Iterator[str]:
     lines = list(universal_table(known))
     if lines:
-        yield from ("", "## One detector for all attacks", "", *holding(known), "", *to_beat(known), "")
-        yield (
-            "Bold: the best worst case of all detectors tested on all attacks, whether fitted to all of them, to all "
-            "that go on to a fixed distance or confidence (fixed strengths, other ones on MNIST), or to one of those. "
-            "Below it: the best of those fitted to all, mbf, and max-softmax. MEAD: share of the images whose every "
-            "successful attack is caught, at 5 % false alarms."
-        )
-        yield from ("", *lines)
+        yield from ("", "## One detector for all attacks", "", UNIVERSAL, "", *lines)
 
 
 def _slips() -> Iterator[str]:

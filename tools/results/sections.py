@@ -13,7 +13,6 @@ from tools.results.experiments import Experiment
 from tools.results.facts import facts, pictures
 from tools.results.notes import Notes
 from tools.results.rivals import rate_tables
-from tools.results.sureness import sure_tables
 
 PARTS = (
     "non-transfer",
@@ -31,7 +30,7 @@ OPEN = {
     *("non-transfer-over", "attack-transfer-auroc-1", "attack-transfer-accuracy-1", "mixed-auroc", "mixed-overall"),
     *("control", "costs", "crafted", "failures", "c1c2", "sure"),
 }
-KEPT = {*OPEN, "layers-test"}  # on the short page, whether the paper has its like or not
+KEPT = {*OPEN, "layers-test", "twins"}  # on the short page, whether the paper has its like or not
 FOLDS = {
     "attack-transfer-auroc": "AUROC, detector by detector",
     "attack-transfer-accuracy": "Accuracy, detector by detector",
@@ -61,7 +60,7 @@ SHORT, WHOLE = Extent(whole=False, docs=""), Extent(whole=True, docs="../")
 
 
 def experiment_lines(
-    experiment: Experiment, notes: Notes, drawings: Sequence[Drawing], extent: Extent
+    experiment: Experiment, notes: Notes, drawings: Sequence[Drawing], single: Sequence[Table], extent: Extent
 ) -> Iterator[str]:
     """Yields the section, or the page.
 
@@ -69,6 +68,7 @@ def experiment_lines(
         experiment: of which.
         notes: written by hand.
         drawings: its figures.
+        single: tables made of the scores of single images.
         extent: how much of it.
     """
     results, links = experiment.results, extent.ledgers
@@ -85,7 +85,7 @@ def experiment_lines(
         if part in parts:
             yield from _part(experiment, parts[part], drawn, extent)
         if part == "non-transfer":
-            yield from _tables(list(sure_tables(experiment)), extent)
+            yield from _tables(single, extent)
     beside = list(rate_tables(experiment))
     if beside:
         yield from _heading(experiment, "c1c2", 3 - extent.whole, f"{experiment.name}: beside C1&C2t/u")
@@ -158,10 +158,9 @@ def _fold(heading: str, lines: Sequence[str]) -> tuple[str, ...]:
 
 def _differences(experiment: Experiment, notes: Notes) -> Iterator[str]:
     count, found = compared(experiment), differences(experiment)
-    yield from _heading(experiment, "differences", 3, f"{experiment.name}: differences above two points")
     if not count:
-        yield from ("", "The paper has no numbers beside which these could stand.")
         return
+    yield from _heading(experiment, "differences", 3, f"{experiment.name}: differences above two points")
     yield from (
         "",
         f"{len(found)} of {count} numbers lie more than 2 points from the paper's; milliseconds and p are left out.",

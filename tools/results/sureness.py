@@ -16,6 +16,7 @@ from tools.results.drawing import MOST
 from tools.results.experiments import Experiment
 from tools.slim import QUANTILE
 
+ByCell = Mapping[tuple[str, str], Scores]
 SHARES = (1.0, 0.95, 0.9, 0.75, 0.5)
 LEAST = 30  # sources; of fewer nothing is said
 NOTE = (
@@ -26,9 +27,8 @@ NOTE = (
 
 def sure_tables(experiment: Experiment) -> Iterator[Table]:
     """Yields one table; nothing if the ledger has no scores of single images, or not of the trivial detector."""
-    scores = _scores(experiment)
-    attacks = tuple(dict.fromkeys(attack for _, attack in scores if (TRIVIAL, attack) in scores))
-    results = experiment.results
+    scores, results = single_scores(experiment), experiment.results
+    attacks = tuple(attack for attack in attacks_of(experiment, scores) if (TRIVIAL, attack) in scores)
     methods = {outcome.detector: outcome.method for outcome in results.outcomes}
     many = len(results.detectors) > MOST
     mine = [label for label in results.detectors if label == MBF or (methods[label] == MBF and not many)]
@@ -44,8 +44,8 @@ def sure_tables(experiment: Experiment) -> Iterator[Table]:
         yield Table("sure", title, "detector, sources", attacks, tuple(rows), (NOTE,))
 
 
-def _scores(experiment: Experiment) -> dict[tuple[str, str], Scores]:
-    """By detector and attack; where only quantiles are left, nothing is known of single images."""
+def single_scores(experiment: Experiment) -> ByCell:
+    """Returns scores of single images by detector and attack; where only quantiles are left, there are none."""
     return {
         (outcome.detector, cell.attack): cell.scores
         for outcome in experiment.results.of(ALONE, experiment.source)
@@ -54,7 +54,13 @@ def _scores(experiment: Experiment) -> dict[tuple[str, str], Scores]:
     }
 
 
-def _auroc(scores: Mapping[tuple[str, str], Scores], label: str, attack: str, share: float) -> Estimate | None:
+def attacks_of(experiment: Experiment, scores: ByCell) -> tuple[str, ...]:
+    """Returns the attacks that there are scores of, in the order of all tables."""
+    known = {attack for _, attack in scores}
+    return tuple(attack for attack in experiment.results.attacks if attack in known)
+
+
+def _auroc(scores: ByCell, label: str, attack: str, share: float) -> Estimate | None:
     ours, doubts = scores.get((label, attack)), scores[TRIVIAL, attack]
     doubt = dict(zip(doubts.ids, doubts.clean, strict=True))
     if ours is None or not set(ours.ids) <= doubt.keys():

@@ -63,8 +63,9 @@ def universal_sentence(experiment: Experiment) -> Iterator[str]:
         return
     best = ranked[0]
     others = [universal for universal in ranked[1:] if universal.setting == (MBF, ALL)]
+    strengths = " and strengths" if _has_strengths(experiment) else ""
     yield (
-        f"One detector for all attacks and strengths: the best worst case is that of {best}, an AUROC "
+        f"One detector for all attacks{strengths}: the best worst case is that of {best}, an AUROC "
         f"of {told(best.worst)} under {best.attack}{_mead(best)}"
         + "".join(f"; {mine} has {told(mine.worst)} under {mine.attack}{_mead(mine)}" for mine in others)
         + "."

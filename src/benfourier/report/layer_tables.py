@@ -14,8 +14,8 @@ SMALL = 0.1  # offset
 FEATURES = ("responses", "own shapes", "same shapes")
 FITS = (
     "D: Kolmogorov-Smirnov distance of an image's responses to the generalized Gaussian distribution that fits them "
-    "best, mean over images; c: median of its shape; offset: |mean| / standard deviation of the responses before the "
-    "mean is removed, mean over images."
+    "best, mean over images; c: median of its shape, which is sought up to 100; offset: |mean| / standard deviation of "
+    "the responses before the mean is removed, mean over images."
 )
 CONTROL = (
     "Noise has nothing of the network but how many numbers a layer gives, and the shape of the distribution that fits "

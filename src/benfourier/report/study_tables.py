@@ -11,7 +11,7 @@ from benfourier.store.records import Cost, Crafted
 from benfourier.theory.rates import clopper_pearson
 
 COSTS = ("network alone, ms", "with the numbers, ms", "added, ms", "classifier, ms", "images", "needs")
-FARED = "images|successes|success, %|median L2|median L∞|calls per image|noise level|seed|options".split("|")
+FARED = "images|successes|success, %|median L2|median L∞|calls per image|σ of the noise|seed|options".split("|")
 
 
 def costs(results: Results) -> Iterator[Table]:
@@ -32,10 +32,13 @@ def costs(results: Results) -> Iterator[Table]:
 
     ordered = sorted(results.costs, key=lambda cost: cost.features_ms)
     rows = tuple(Row(cost.detector, entries(cost)) for cost in ordered)
+    both = [(row.name, row.entries[1].paper.values[0]) for row in rows if row.entries[1].paper]
+    theirs = sorted(both, key=lambda pair: pair[1])
     beside = (
-        f"Beside ours: the paper's numbers for {paper.database}, on its authors' machine; only their order compares."
+        f"Beside ours: the paper's numbers for {paper.database}, on its authors' machine; only their order compares. "
+        f"From the least: {', '.join(name for name, _ in both)} here, {', '.join(name for name, _ in theirs)} there."
     )
-    notes = (beside,) if any(row.entries[1].paper for row in rows) else ()
+    notes = (beside,) if both else ()
     yield Table("costs", "Milliseconds per image", "detector", COSTS, rows, notes)
 
 
