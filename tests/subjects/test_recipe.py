@@ -3,7 +3,7 @@ import torch
 
 from benfourier.errors import OptionError
 from benfourier.subjects.augmentation import moved
-from benfourier.subjects.recipe import Recipe, native_bf16
+from benfourier.subjects.recipe import Recipe, bf16_works, native_bf16, survives
 
 
 def draws(seed: int = 0) -> torch.Generator:
@@ -41,6 +41,19 @@ def test_values_that_make_no_sense_are_refused(option: str, value: float, messag
 
 def test_bfloat16_is_used_by_default_where_the_cpu_has_it() -> None:
     assert Recipe().bf16 == native_bf16()
+
+
+def test_bfloat16_is_refused_where_it_would_kill_the_process() -> None:
+    if bf16_works():
+        assert Recipe(bf16=True).bf16
+    else:
+        with pytest.raises(OptionError, match=r"bf16 is True; .* leave bf16 out, or give --no-bf16"):
+            Recipe(bf16=True)
+
+
+def test_code_that_dies_of_an_illegal_instruction_kills_nobody_else() -> None:
+    assert survives("pass")
+    assert not survives("import os, signal; os.kill(os.getpid(), signal.SIGILL)")
 
 
 def test_without_shift_and_flips_images_stay_as_they_are() -> None:

@@ -1,7 +1,10 @@
 """How a network is trained: numbers and switches, and the learning rate of every step."""
 
 import math
+import subprocess
+import sys
 from dataclasses import dataclass, field
+from functools import cache
 
 import torch
 
@@ -9,12 +12,28 @@ from benfourier.errors import OptionError, check_seed, check_whole
 
 WARM = 0.3  # share of the steps in which the rate rises
 FIRST = 1 / 25  # of the greatest rate, where it begins
+PROBE = "import torch; torch.ones(64, 64, dtype=torch.bfloat16) @ torch.ones(64, 64, dtype=torch.bfloat16)"
 
 
 def native_bf16() -> bool:
     """True if this CPU multiplies bfloat16 by itself; elsewhere it is emulated, several times slower than float32."""
-    told = (getattr(torch.cpu, f"_is_{name}_supported", None) for name in ("avx512_bf16", "amx_tile"))
-    return any(ask() for ask in told if ask is not None)
+    return any(_has(name) for name in ("avx512_bf16", "amx_tile")) and bf16_works()
+
+
+@cache
+def bf16_works() -> bool:
+    """False on a machine that says that it has AMX and kills whoever uses it, as some virtual ones do."""
+    return not _has("amx_tile") or survives(PROBE)
+
+
+def survives(code: str) -> bool:
+    """True if Python code runs to its end, in another process: nobody can catch an illegal instruction."""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0  # noqa: S603
+
+
+def _has(name: str) -> bool:
+    ask = getattr(torch.cpu, f"_is_{name}_supported", None)
+    return ask is not None and bool(ask())
 
 
 @dataclass(frozen=True)
@@ -47,6 +66,11 @@ class Recipe:
         for name, least in (("epochs", 1), ("batch", 2), ("shift", 0)):
             check_whole(name, getattr(self, name), least=least)
         check_seed(self.seed)
+        if self.bf16 and not bf16_works():
+            raise OptionError(
+                "bf16 is True; this machine says that it has AMX for it and kills whoever uses it: leave bf16 out, or "
+                "give --no-bf16"
+            )
         for name, allowed, said in (
             ("rate", 0 < self.rate < math.inf, "greater than 0"),
             ("momentum", 0 < self.momentum < 1, "between 0 and 1"),
