@@ -1,11 +1,12 @@
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 import benfourier as bf
 from benfourier.errors import InputError, OptionError
-from benfourier.evaluation.cost_study import cost_study
+from benfourier.evaluation.cost_study import Task, cost_study, take_turns
 from benfourier.store.records import Cost
 from tests.attacks.trained import unbeatable
 from tests.detectors.toys import toys
@@ -46,6 +47,17 @@ def test_every_detector_is_timed_and_its_numbers_take_longer_than_the_network_al
 
 def test_detectors_that_are_too_dear_get_fewer_images() -> None:
     assert {cost.images for cost in study(seconds=1e-6).values()} == {2}
+
+
+def test_rounds_differ_in_their_order_so_that_nobody_always_runs_after_the_dearest() -> None:
+    called: list[str] = []
+    names = ("network", "ours", "dear")
+    tasks = {name: Task(lambda _, name=name: called.append(name), 1, 7) for name in names}  # type: ignore[misc]
+    found = take_turns(tasks, 7, lambda: None)
+    assert found.keys() == set(names)
+    assert [called.count(name) for name in names] == [8, 8, 8]
+    before = {earlier for earlier, later in pairwise(called) if later == "network"}
+    assert before >= {"ours", "dear"}
 
 
 def test_known_ones_are_not_timed_again() -> None:

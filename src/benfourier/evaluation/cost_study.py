@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from random import Random
 from statistics import median
 
 import torch
@@ -19,7 +20,7 @@ from benfourier.store.digest import digest_of
 from benfourier.store.records import Cost
 from benfourier.subjects.subject import Subject
 
-VERSION = 2  # of what is measured; raise it with every change
+VERSION = 3  # of what is measured; raise it with every change
 FIRST = 2  # images of the first run; it is doubled while there is time
 
 
@@ -31,7 +32,7 @@ class _Limits:
 
 
 @dataclass(frozen=True, eq=False)
-class _Task:
+class Task:
     """Something to be timed: the call, how many images it is about, and in how many rounds it takes part."""
 
     call: Callable[[int], object]
@@ -86,7 +87,7 @@ def cost_study(
             advance(0, label)
             tasks |= _tasks(label, detectors[label], images, names, limits)
             advance(1)
-        ms = _take_turns(tasks, rounds, lambda: advance(1, "rounds"))
+        ms = take_turns(tasks, rounds, lambda: advance(1, "rounds"))
     for key, label in wanted.items():
         detector = detectors[label]
         needs = tuple(need for need in NEEDS if need in detector.needs)
@@ -94,7 +95,7 @@ def cost_study(
         yield Cost(key, label, detector.method.name, needs, numbers.images, ms[""], ms[f"numbers {label}"], ms[final])
 
 
-def _tasks(label: str, detector: Detector, images: Tensor, names: list[str], limits: _Limits) -> dict[str, _Task]:
+def _tasks(label: str, detector: Detector, images: Tensor, names: list[str], limits: _Limits) -> dict[str, Task]:
     """The two things to be timed of a detector: its numbers, and its final classifier on one batch of them."""
 
     def numbers(few: int) -> Tensor:
@@ -108,7 +109,7 @@ def _tasks(label: str, detector: Detector, images: Tensor, names: list[str], lim
     return {f"numbers {label}": _task(numbers, len(images), limits), f"final {label}": final}
 
 
-def _task(call: Callable[[int], object], images: int, limits: _Limits) -> _Task:
+def _task(call: Callable[[int], object], images: int, limits: _Limits) -> Task:
     """A call with as much as fits the time: first one whole batch, then the rounds, then all the images."""
     count = min(FIRST, images)
     call(count)
@@ -118,7 +119,7 @@ def _task(call: Callable[[int], object], images: int, limits: _Limits) -> _Task:
         taken = _timed(call, count)
     each = taken / count
     count = max(count, min(images, int(limits.seconds / (limits.rounds * each))))
-    return _Task(call, count, max(1, min(limits.rounds, int(limits.seconds / (count * each)))))
+    return Task(call, count, max(1, min(limits.rounds, int(limits.seconds / (count * each)))))
 
 
 def _timed(call: Callable[[int], object], count: int) -> float:
@@ -127,11 +128,17 @@ def _timed(call: Callable[[int], object], count: int) -> float:
     return max(time.perf_counter() - start, 1e-9)
 
 
-def _take_turns(tasks: Mapping[str, _Task], rounds: int, after: Callable[[], None]) -> dict[str, float]:
-    """Milliseconds per image of each task, the median over its rounds; cheap ones have one more that is not counted."""
+def take_turns(tasks: Mapping[str, Task], rounds: int, after: Callable[[], None]) -> dict[str, float]:
+    """Milliseconds per image of each task, the median over its rounds; cheap ones have one more that is not counted.
+
+    Every round has an order of its own, so that none always runs right after a dear one.
+    """
     taken: dict[str, list[float]] = {name: [] for name in tasks}
+    order = list(tasks)
     for turn in range(-1, rounds):
-        for name, task in tasks.items():
+        Random(turn).shuffle(order)  # noqa: S311  which order it is does not matter
+        for name in order:
+            task = tasks[name]
             if turn < task.rounds and (turn >= 0 or task.rounds == rounds):
                 spent = _timed(task.call, task.images)
                 if turn >= 0:
