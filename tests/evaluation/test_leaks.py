@@ -10,7 +10,7 @@ import torch
 from benfourier.data.draws import names_by_content
 from benfourier.data.examples import Examples
 from benfourier.errors import InputError
-from benfourier.evaluation.bench import Bench, one_each
+from benfourier.evaluation.bench import Bench, every_each, one_each
 from benfourier.evaluation.leaks import check_apart
 from benfourier.evaluation.outcomes import memo_of, run_trial
 from benfourier.evaluation.plan import PROTOCOLS, Plan
@@ -134,6 +134,24 @@ def test_a_fit_to_several_attacks_has_one_twin_of_each_source(made: tuple[Plan, 
         kept = [name for name, hit in zip(one.ids, rows.tolist(), strict=True) if hit]
         home = bench.examples(bench.source, attack)
         assert torch.equal(one.attacked[attack][rows], home.attacked[attack][[home.ids.index(name) for name in kept]])
+
+
+def test_a_fit_to_every_twin_has_all_that_succeeded_and_an_outcome_of_its_own(made: tuple[Plan, Bench]) -> None:
+    plan, bench = made
+    whole = bench.together(bench.source, ["bim", "deepfool", "strong"])
+    every = every_each(whole)
+    for attack in every.attacks:
+        assert int(every.success[attack].sum()) == int(whole.success[attack].sum()) > 5
+    trial = next(trial for trial in trials_of(plan, bench.source, bench.other, "mixed") if trial.detector == "mbf")
+    memo = memo_of(bench, plan, None)
+    entries = [replace(entry, twins="every") for entry in plan.detectors]
+    (one,), (all_of_them,) = (
+        run_trial(bench, chosen, trial, memo, None) for chosen in (plan, replace(plan, detectors=tuple(entries)))
+    )
+    assert one.key != all_of_them.key
+    assert one.fit_sources == all_of_them.fit_sources
+    assert [cell.sources for cell in one.cells] == [cell.sources for cell in all_of_them.cells]
+    assert [cell.metrics for cell in one.cells] != [cell.metrics for cell in all_of_them.cells]
 
 
 def test_data_transfer_tests_all_images_of_the_other_source_with_one_machine(made: tuple[Plan, Bench]) -> None:

@@ -149,6 +149,7 @@ def test_weights_that_are_not_there_are_told_before_anything_runs(tmp_path: Path
             r"studies\[0\] is 'kss'; allowed: ks, profile, layers, cost, pictures",
         ),
         ('"mixed"]', '"data-transfer"]', r"data.other is missing; data-transfer needs a second source"),
+        ("orders = 2", 'twins = "all"', r"detectors\[0\].twins is 'all'; allowed: one, every"),
         ("tests.evaluation.tiny:network", "lid-mnis", r"network.model is 'lid-mnis'; .*did you mean 'lid-mnist'\?"),
         ("epochs = 8", "epochs = 0", r"network.train.epochs is 0; it must be a whole number of at least 1"),
         ("epochs = 8", "epoch = 8", r"network.train.epoch is no key of a plan; .*did you mean 'epochs'\?"),

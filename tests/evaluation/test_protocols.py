@@ -84,6 +84,19 @@ def test_a_fit_that_several_protocols_ask_for_is_one_trial(tmp_path: Path) -> No
     assert one.targets.count(Target("near", "bim")) == 1
 
 
+def test_a_detector_with_every_twin_has_fits_to_several_attacks_only(tmp_path: Path) -> None:
+    every = ALL.replace("orders = 2", 'orders = 2\ntwins = "every"')
+    trials = trials_of(read_plan(plan_in(tmp_path, every)), "near", "far")
+    assert [trial.fitted for trial in trials if trial.detector == "mbf"] == [
+        ("bim", "deepfool"),
+        ("bim", "deepfool", "strong"),
+    ]
+    assert len([trial for trial in trials if trial.detector == "max-softmax"]) == 5
+    one_by_one = every.replace('"strength-transfer", "mixed", ', "")
+    with pytest.raises(PlanError, match=r"detectors.twins of 'mbf' is 'every', .* no protocol has one: add 'mixed'"):
+        read_plan(plan_in(tmp_path, one_by_one))
+
+
 def test_cheap_detectors_come_first(tmp_path: Path) -> None:
     text = PLAN.replace("[[detectors]]", '[[detectors]]\nname = "c1c2"\n[[detectors]]')
     trials = trials_of(read_plan(plan_in(tmp_path, text)), "near", "", "mixed")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from benfourier.data.draws import names_by_content, seed_of
@@ -163,17 +164,27 @@ def one_each(examples: Examples) -> Examples:
     """
     if len(examples.attacks) == 1:
         return examples.for_attack(examples.attacks[0])
-    won = torch.stack([examples.success[attack] for attack in examples.attacks], 1).numpy()
+    won = _won(examples)
     chosen = np.zeros_like(won)
     for row, name in enumerate(examples.ids):
         places = np.flatnonzero(won[row])
         if len(places):
             chosen[row, places[seed_of(examples.seed, f"one of several\0{name}") % len(places)]] = True
     success = {attack: torch.from_numpy(chosen[:, place].copy()) for place, attack in enumerate(examples.attacks)}
-    rows = np.flatnonzero(chosen.any(axis=1))
+    return every_each(replace(examples, success=success))
+
+
+def every_each(examples: Examples) -> Examples:
+    """Returns the sources on which an attack succeeded, each with all its adversarial twins."""
+    rows = np.flatnonzero(_won(examples).any(axis=1))
     if not len(rows):
         raise InputError(f"{', '.join(examples.attacks)} succeeded on none of {len(examples)} images")
-    return replace(examples, success=success).take(rows, "an attack succeeded")
+    return examples.take(rows, "an attack succeeded")
+
+
+def _won(examples: Examples) -> NDArray[np.bool_]:
+    """Where attacks succeeded, (N, attacks)."""
+    return torch.stack(list(examples.success.values()), 1).numpy()
 
 
 def _aligned(base: Examples, examples: Examples, attack: str) -> tuple[Tensor, Tensor]:

@@ -11,6 +11,7 @@ from benfourier.detectors.method import Method
 PROTOCOLS = ("non-transfer", "attack-transfer", "data-transfer", "strength-transfer", "mixed")
 STUDIES = ("ks", "profile", "layers", "cost", "pictures")
 ROLES = ("boundary", "strength")
+TWINS = ("one", "every")
 DETECTION = ("held-out", "learned")
 ZOOS = "zoo"  # instead of a file of weights: those of the convolutions that come with a network of the zoo
 TRIVIAL = "max-softmax"  # it stands in every table
@@ -94,6 +95,8 @@ class DetectorPlan:
         sources: it is fitted to and tested on, at most.
         calibration: clean images that set its thresholds, at most.
         reduced: a setting below the method's own, in words.
+        twins: adversarial ones of each source in a fit to several attacks: "one" of an attack that is drawn, or "every"
+            attack's that succeeded.
     """
 
     name: str
@@ -103,6 +106,7 @@ class DetectorPlan:
     sources: int
     calibration: int
     reduced: str = ""
+    twins: str = "one"
 
     @property
     def method(self) -> Method:

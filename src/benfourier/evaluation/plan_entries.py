@@ -9,7 +9,7 @@ from benfourier.attacks.foolbox_door import PREFIX
 from benfourier.attacks.roster import roster
 from benfourier.detectors.catalogue import ids
 from benfourier.errors import InputError
-from benfourier.evaluation.plan import DEAR, ROLES, AttackPlan, DetectorPlan
+from benfourier.evaluation.plan import DEAR, ROLES, TWINS, AttackPlan, DetectorPlan
 from benfourier.evaluation.plan_tables import Table
 
 LEAST = 10  # source images
@@ -44,10 +44,10 @@ def detector_of(table: Table, seed: int, sources: int, calibration: int) -> Dete
     few = table.whole("sources", None, least=LEAST, most=sources)
     usual = calibration if few is None else min(calibration, max(DEAR, few))
     enough = table.whole("calibration", usual, least=0, most=calibration)
-    reduced = table.take("reduced", str, "")
+    reduced, twins = table.take("reduced", str, ""), table.word("twins", TWINS, "one")
     given = table.rest()
     entry = DetectorPlan(
-        name, label or name, {"seed": seed, **given}, preset, sources if few is None else few, enough, reduced
+        name, label or name, {"seed": seed, **given}, preset, sources if few is None else few, enough, reduced, twins
     )
     try:
         _ = entry.method

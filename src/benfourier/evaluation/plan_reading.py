@@ -11,7 +11,7 @@ from typing import Any
 from benfourier.attacks.examples import CHUNK
 from benfourier.detectors.listening import INPUT
 from benfourier.errors import InputError, PlanError
-from benfourier.evaluation.plan import PROTOCOLS, STUDIES, TRIVIAL, ZOOS, DetectorPlan, Plan
+from benfourier.evaluation.plan import PROTOCOLS, ROLES, STUDIES, TRIVIAL, ZOOS, DetectorPlan, Plan
 from benfourier.evaluation.plan_data import data_of
 from benfourier.evaluation.plan_entries import attack_of, detector_of, unlike
 from benfourier.evaluation.plan_network import network_of
@@ -126,6 +126,7 @@ def _plan(table: Table, path: Path) -> Plan:
         ledger=ledger,
     )
     _check_roles(table, plan)
+    _check_twins(table, plan)
     return plan
 
 
@@ -152,6 +153,17 @@ def _check_roles(table: Table, plan: Plan) -> None:
             table.refuse(f"attacks[{place}].transfer", f"{told}; write what one with as many sources has, or false")
     if "strength-transfer" in plan.protocols and not plan.labels("strength"):
         table.refuse("protocols", "hold strength-transfer, but no attack has role = 'strength'; add one")
+
+
+def _check_twins(table: Table, plan: Plan) -> None:
+    """Raises PlanError if a detector is only for fits to several attacks and there is no such fit."""
+    several = "mixed" in plan.protocols and len(plan.attacks) > 1
+    if "strength-transfer" in plan.protocols:
+        several |= any(len(plan.labels(role)) > 1 for role in ROLES)
+    for entry in plan.detectors:
+        if entry.twins != "one" and not several:
+            told = f"of {entry.label!r} is {entry.twins!r}, which is about fits to several attacks; no protocol has one"
+            table.refuse("detectors.twins", f"{told}: add 'mixed' and a second attack, or leave twins out")
 
 
 def check_opens(plan: Plan) -> None:

@@ -25,7 +25,12 @@ def trials_of(plan: Plan, source: str, other: str, only: str | None = None) -> t
         entry.label: max(NEEDS.index(need) for need in entry.method.needs or {NEEDS[0]}) for entry in plan.detectors
     }
     ordered = sorted(plan.detectors, key=lambda entry: cost[entry.label])
-    return tuple(Trial(entry.label, fitted, source, tuple(asks)) for entry in ordered for fitted, asks in asked.items())
+    return tuple(
+        Trial(entry.label, fitted, source, tuple(asks))
+        for entry in ordered
+        for fitted, asks in asked.items()
+        if entry.twins == "one" or len(fitted) > 1
+    )
 
 
 def _asks(protocol: str, plan: Plan, source: str, other: str) -> Iterator[tuple[tuple[str, ...], tuple[Target, ...]]]:

@@ -17,7 +17,7 @@ from benfourier.detectors.max_softmax import Doubt
 from benfourier.detectors.memo import Memo
 from benfourier.detectors.method import Method, Staged
 from benfourier.detectors.threshold import threshold_at
-from benfourier.evaluation.bench import Bench, one_each
+from benfourier.evaluation.bench import Bench, every_each, one_each
 from benfourier.evaluation.figures import RATES, Judge, Judged, allowed_rates
 from benfourier.evaluation.leaks import check_apart
 from benfourier.evaluation.plan import TRIVIAL, DetectorPlan
@@ -78,7 +78,8 @@ class Bencher:
 
     def fit_set(self, trial: Trial, fold: int) -> Examples:
         """Returns what the machine of one fold is fitted to: sources of the other folds."""
-        whole = one_each(self.bench.together(trial.source, trial.fitted))
+        twins = one_each if self.entry.twins == "one" else every_each
+        whole = twins(self.bench.together(trial.source, trial.fitted))
         others = [place for place in range(FOLDS) if place != fold]
         return whole.take(self.bench.rows(trial.source, whole, self.entry.sources, others), "fitted to")
 

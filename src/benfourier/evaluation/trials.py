@@ -67,7 +67,8 @@ def key_of(bench: Bench, plan: Plan, trial: Trial, ask: Ask) -> str:
     """Returns the digest of everything that an outcome depends on."""
     entry, digests = plan.detector(trial.detector), bench.digests
     folds = folds_for(bench, entry, Trial(trial.detector, trial.fitted, trial.source, (ask,)))
-    changed = [entry.method.version] if entry.method.version > 1 else []
+    changed: list[object] = [entry.method.version] if entry.method.version > 1 else []
+    changed += [f"{entry.twins} twin"] if entry.twins != "one" else []
     used = [(trial.source, attack) for attack in trial.fitted]
     used += [(target.source, target.attack) for target in ask.targets]
     told = {
