@@ -26,6 +26,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 TIMES = ("date", "seconds")
 BROKEN = '\n[[detectors]]\nname = "lid"\nlabel = "broken"\nk = 90\n'  # more neighbours than there are images
+EVERY = '\n[[detectors]]\nname = "mbf"\nlabel = "every twin"\ntwins = "every"\nC = 1.0\ngamma = "scale"\n'
 SMALL = changed(
     ('"non-transfer", "attack-transfer", "strength-transfer", "mixed"', '"non-transfer", "attack-transfer"')
 )
@@ -122,12 +123,14 @@ def test_an_attack_that_hardly_succeeds_is_shown_as_too_few(tmp_path: Path) -> N
 
 
 def test_studies_are_made_once_and_pictures_lie_beside_the_ledger(tmp_path: Path) -> None:
-    text = SMALL.replace(', "attack-transfer"]', ']\nstudies = ["ks", "profile", "cost", "pictures"]')
+    text = SMALL.replace(', "attack-transfer"]', ', "mixed"]\nstudies = ["ks", "profile", "cost", "pictures"]')
+    text += EVERY
     text = text.replace("sources = 70", "sources = 36").replace("sources = 50\n", "")
     came = run(tmp_path, text)
     assert came.failures == ()
     found = read(came.ledger)
     assert {r.detector for r in found if isinstance(r, Cost)} == {"max-softmax", "mbf"}
+    assert [r.protocol for r in found if isinstance(r, Outcome) and r.detector == "every twin"] == ["mixed"]
     assert {r.study for r in found if isinstance(r, KsResult)} == {"h1", "h2.1", "h2.2", "h2.3", "h2-sources"}
     assert {r.kind for r in found if isinstance(r, Profile)} == {"clean", "noisy", "bim", "deepfool", "strong"}
     pictures = [r for r in found if isinstance(r, Picture)]

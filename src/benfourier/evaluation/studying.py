@@ -113,10 +113,10 @@ def _costs(
 
 
 def _fitted(bench: Bench, plan: Plan, cache: Cache | None) -> dict[str, Detector]:
-    """All detectors that can be fitted to the first attack."""
+    """All detectors that can be fitted to the first attack; those for fits to several attacks are left out."""
     memo = memo_of(bench, plan, cache)
     found = {}
-    for entry in plan.detectors:
+    for entry in (entry for entry in plan.detectors if entry.twins == "one"):
         method = method_of(bench, entry, cache)
         bencher = Bencher(bench, entry, method, memo)
         trial = Trial(entry.label, plan.labels("boundary")[:1], bench.source, ())
