@@ -238,8 +238,15 @@ def test_costs_tell_what_a_detector_adds_to_the_network() -> None:
     assert [entry.text for entry in found.entries[:3]] == ["2.00", "9.11", "7.11"]
     assert str(found.entries[1].paper) == "110.8"
     ours = [cost.detector for cost in MAKER.costs() if cost.detector in ("mbf", "lid", "mahalanobis", "kd-bu")]
-    there = "kd-bu, mahalanobis, lid, mbf there."
-    assert ALL["costs"].notes[0].endswith(f"From the least: {', '.join(ours)} here, {there}")
+    there = "kd-bu; mahalanobis; lid; mbf there."
+    assert ALL["costs"].notes[0].endswith(f"From the least: {'; '.join(ours)} here, and {there}")
+
+
+def test_one_number_of_the_papers_for_two_settings_of_ours_is_no_order_of_these() -> None:
+    lid = next(cost for cost in MAKER.costs() if cost.detector == "lid")
+    slower = replace(lid, key="t slower", detector="lid, slower", features_ms=lid.features_ms + 1)
+    told = tables((*RECORDS, slower))["costs"].notes[0]
+    assert told.endswith("and kd-bu; mahalanobis; lid or lid, slower; mbf there.")
 
 
 def test_attacks_are_told_with_success_rate_and_funnel() -> None:

@@ -33,10 +33,13 @@ def costs(results: Results) -> Iterator[Table]:
     ordered = sorted(results.costs, key=lambda cost: cost.features_ms)
     rows = tuple(Row(cost.detector, entries(cost)) for cost in ordered)
     both = [(row.name, row.entries[1].paper.values[0]) for row in rows if row.entries[1].paper]
-    theirs = sorted(both, key=lambda pair: pair[1])
+    theirs: dict[float, list[str]] = {}  # it may have one number for several settings of ours
+    for name, value in both:
+        theirs.setdefault(value, []).append(name)
+    there = "; ".join(" or ".join(theirs[value]) for value in sorted(theirs))
     beside = (
         f"Beside ours: the paper's numbers for {paper.database}, on its authors' machine; only their order compares. "
-        f"From the least: {', '.join(name for name, _ in both)} here, {', '.join(name for name, _ in theirs)} there."
+        f"From the least: {'; '.join(name for name, _ in both)} here, and {there} there."
     )
     notes = (beside,) if both else ()
     yield Table("costs", "Milliseconds per image", "detector", COSTS, rows, notes)
