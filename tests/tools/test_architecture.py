@@ -1,0 +1,90 @@
+"""The package's structure does not get worse: counts may fall below these limits, never rise above them."""
+
+from pathlib import Path
+
+import pytest
+
+from tools.architecture import count, cycles, load, main, number, participle, vague_names
+
+LIMITS = {  # lower a limit when its count falls; raise one only with the reason beside it
+    "modules": 145,
+    "modules without entries": 115,
+    "lines": 21250,
+    "longest module": 400,
+    "kernels lines": 500,
+    "function length, p90": 35,
+    "modules with one importer, %": 12,
+    "class names used twice": 0,
+    "participles as names, per 100": 2.5,
+    "irregular participles as names": 5,
+    "participles as modules": 0,
+    "vague variables": 0,
+    "in-function own imports": 2,
+    "import cycles": 0,
+}
+LEAST = {"comment lines per 100 code": 4.0}
+COUNTS = count()
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_a_count_stays_within_its_limit(name: str) -> None:
+    assert number(COUNTS[name]) <= LIMITS[name], COUNTS[name]
+
+
+@pytest.mark.parametrize("name", LEAST)
+def test_a_count_does_not_fall_below_its_least(name: str) -> None:
+    assert number(COUNTS[name]) >= LEAST[name]
+
+
+def package(folder: Path, **files: str) -> Path:
+    root = folder / "package"
+    root.mkdir()
+    (root / "__init__.py").touch()
+    for name, text in files.items():
+        (root / f"{name}.py").write_text(text, encoding="utf-8")
+    return root
+
+
+def test_a_cycle_through_an_import_inside_a_function_counts(tmp_path: Path) -> None:
+    root = package(
+        tmp_path,
+        one="from package.two import x",
+        two="def f():\n    from package.one import y\nx = 1",
+        three="from package import one",
+    )
+    modules = load(root)
+    assert cycles({name: module.imports for name, module in modules.items()}) == [["package.one", "package.two"]]
+    assert count(root)["in-function own imports"] == 1
+
+
+def test_types_only_imports_make_no_cycle(tmp_path: Path) -> None:
+    guard = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from package.one import y"
+    root = package(tmp_path, one="from package.two import x", two=guard)
+    assert count(root)["import cycles"] == []
+
+
+def test_vague_variables_and_arguments_are_named_with_their_function(tmp_path: Path) -> None:
+    root = package(tmp_path, one="found = 1\n\n\ndef f(given):\n    kept, other = given\n    return {1: kept}\n")
+    assert vague_names(load(root)) == ["package.one::found", "package.one:f:given", "package.one:f:kept"]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("gather_training", ""),
+        ("told", "irregular"),
+        ("_fitted", "regular"),
+        ("raise_if_failed", ""),
+        ("seed", ""),
+        ("__enter__", ""),
+    ],
+)
+def test_participles_are_told_from_nouns_and_verbs(name: str, kind: str) -> None:
+    assert participle(name) == kind
+
+
+def test_the_command_prints_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = package(tmp_path, one="x = 1\n", two="from package.one import x\n\n\nclass A: pass\n")
+    assert main([str(root), "--json", str(tmp_path / "counts.json")]) == 0
+    assert "| modules | 2 |" in capsys.readouterr().out
+    assert '"lines"' in (tmp_path / "counts.json").read_text(encoding="utf-8")
