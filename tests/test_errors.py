@@ -6,13 +6,22 @@ import numpy as np
 import pytest
 
 from benfourier import errors
-from benfourier.errors import BenfourierError, InputError, MissingExtraError, OptionError, check_choice, check_whole
+from benfourier.errors import (
+    BenfourierError,
+    InputError,
+    MissingExtraError,
+    OptionError,
+    check_choice,
+    check_number,
+    check_probability,
+    check_whole,
+)
 
 
 def tree() -> dict[str, list[str]]:
     """Every exception of the module with its parents in it."""
-    found = {name: kind for name, kind in vars(errors).items() if inspect.isclass(kind) and issubclass(kind, Exception)}
-    return {name: [base.__name__ for base in kind.__bases__] for name, kind in found.items()}
+    kinds = {name: kind for name, kind in vars(errors).items() if inspect.isclass(kind) and issubclass(kind, Exception)}
+    return {name: [base.__name__ for base in kind.__bases__] for name, kind in kinds.items()}
 
 
 def test_every_exception_has_the_place_that_the_docstring_draws() -> None:
@@ -48,6 +57,33 @@ def test_the_least_allowed_number_can_be_chosen() -> None:
     assert check_whole("seed", 0, least=0) == 0
     with pytest.raises(OptionError, match="seed is -1; it must be a whole number of at least 0"):
         check_whole("seed", -1, least=0)
+
+
+@pytest.mark.parametrize("value", [1, 0.5, np.float32(0.5), np.int64(1)])
+def test_numbers_in_range_pass_as_floats(value: Any) -> None:
+    assert check_number("rate", value, above=0, most=1) == float(value)
+    assert type(check_number("rate", value, above=0, most=1)) is float
+
+
+@pytest.mark.parametrize("value", [0, 1.5, True, "1", None, float("nan"), float("inf"), [0.5]])
+def test_other_numbers_are_refused_with_name_value_and_range(value: Any) -> None:
+    complaint = f"rate is {value!r}; it must be a number above 0 and of at most 1"
+    with pytest.raises(OptionError, match=re.escape(complaint)):
+        check_number("rate", value, above=0, most=1)
+
+
+def test_infinity_is_a_number_only_where_it_is_allowed() -> None:
+    assert check_number("shape", float("inf"), above=0, finite=False) == float("inf")
+    with pytest.raises(OptionError, match="location is inf; it must be a finite number"):
+        check_number("location", float("inf"))
+
+
+def test_probabilities_are_between_0_and_1() -> None:
+    assert check_probability([0, 0.5, 1]).tolist() == [0, 0.5, 1]
+    with pytest.raises(OptionError, match=re.escape("p is 1.5; it must be between 0 and 1")):
+        check_probability([0.5, 1.5], "p")
+    with pytest.raises(OptionError, match="probability is nan"):
+        check_probability(float("nan"))
 
 
 def test_a_word_that_is_not_allowed_is_refused_with_the_nearest_one() -> None:

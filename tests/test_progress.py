@@ -1,5 +1,7 @@
 import io
 import re
+import threading
+import time
 
 import pytest
 
@@ -79,3 +81,44 @@ def test_the_spinner_is_silent_when_asked(monkeypatch: pytest.MonkeyPatch) -> No
     with progress.spinner("thinking", show=False):
         pass
     assert stream.getvalue() == ""
+
+
+def test_plain_lines_say_how_far_the_outermost_bar_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr("sys.stderr", stream)
+    with progress.progress_lines(0.01), progress.bar(3, "fits") as advance, progress.bar(1000, "images") as inner:
+        advance(2, "mbf")
+        inner(7)
+        wait_for_line(stream)
+    assert re.match(r"0 s: fits: [02] of 3(, mbf)?\n", stream.getvalue())
+    assert "images" not in stream.getvalue()
+    lines = stream.getvalue().count("\n")
+    with progress.bar(3, "later") as advance:
+        advance(1)
+    assert stream.getvalue().count("\n") == lines
+
+
+def test_pauses_between_plain_lines_grow() -> None:
+    elapsed, lines = 0.0, 0
+    while elapsed < 3600:
+        elapsed += max(progress.LINE_SECONDS, progress.LINE_GROWTH * elapsed)
+        lines += 1
+    assert lines <= 25
+
+
+def test_there_are_no_plain_lines_on_a_terminal_or_for_silent_bars(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Terminal()
+    monkeypatch.setattr("sys.stderr", stream)
+    before = threading.active_count()
+    with progress.progress_lines(0.01):
+        assert threading.active_count() == before
+    monkeypatch.setattr("sys.stderr", io.StringIO())
+    with progress.progress_lines(60), progress.bar(3, "silent", show=False) as advance:
+        advance(1)
+        assert progress._counts == []
+
+
+def wait_for_line(stream: io.StringIO) -> None:
+    deadline = time.monotonic() + 30
+    while "\n" not in stream.getvalue():
+        assert time.monotonic() < deadline

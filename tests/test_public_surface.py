@@ -35,14 +35,14 @@ import torch
 import benfourier as bf
 torch.manual_seed(1)
 net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(800, 5))
-subject, images = bf.Subject(net, size=12), torch.rand(4, 3, 12, 12)
-found, wanted = (bf.features(subject, images, method=method) for method in ("auto", "reference"))
-for place, layer in enumerate(subject.describe()):
+classifier, images = bf.Classifier(net, size=12), torch.rand(4, 3, 12, 12)
+found, wanted = (bf.features(classifier, images, backend=backend) for backend in ("auto", "reference"))
+for place, layer in enumerate(classifier.layers()):
     columns = slice(16 * place, 16 * place + 16)
     floor = 0.5 * (torch.pi / layer.entries) ** 0.5
     assert abs(found[:, columns] - wanted[:, columns]).max() <= max(1e-6, floor / 10), layer
-assert "benfourier.kernels.fused" not in sys.modules
-assert "benfourier.kernels.differentiable" in sys.modules
+assert "benfourier.kernels.numba_kernel" not in sys.modules
+assert "benfourier.kernels.torch_kernel" in sys.modules
 print(found.shape)
 """
     assert run(program) == "(4, 64)\n"

@@ -1,92 +1,122 @@
-"""Guards image classifiers: tells adversarial images from honest ones by listening to the network's layers.
+"""Detects adversarial images: give it a PyTorch classifier, and it returns a guard that accepts or rejects images.
 
-Everything below loads on first use, so that `import benfourier` is quick.
+Every name below loads on first use, so that `import benfourier` is quick.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from benfourier.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from benfourier.attacks.attack import attack as attack
+    from benfourier.attacks.apply import attack as attack
+    from benfourier.attacks.attack import AttackResult as AttackResult
+    from benfourier.attacks.attack import register_attack as register_attack
+    from benfourier.attacks.catalogue import make_attack as make_attack
     from benfourier.attacks.examples import make_examples as make_examples
-    from benfourier.attacks.result import AttackResult as AttackResult
     from benfourier.data.examples import Examples as Examples
-    from benfourier.data.labelled import Labelled as Labelled
-    from benfourier.data.opening import open_source as open_source
-    from benfourier.detectors.catalogue import fit as fit
+    from benfourier.data.folders import image_files as image_files
+    from benfourier.data.images import LabelledImages as LabelledImages
+    from benfourier.data.images import UnreadableImage as UnreadableImage
+    from benfourier.data.open_source import open_source as open_source
+    from benfourier.data.sources import Source as Source
+    from benfourier.detectors.catalogue import load as load
+    from benfourier.detectors.catalogue import make_method as make_method
     from benfourier.detectors.detector import Detector as Detector
     from benfourier.detectors.detector import score_many as score_many
+    from benfourier.detectors.fit import fit as fit
     from benfourier.detectors.mbf import MBF as MBF
-    from benfourier.detectors.saving import load as load
+    from benfourier.detectors.mbf import features as features
+    from benfourier.detectors.method import Method as Method
+    from benfourier.detectors.method import register_detector as register_detector
     from benfourier.errors import BenfourierError as BenfourierError
+    from benfourier.evaluation.evaluation_data import EvaluationData as EvaluationData
+    from benfourier.evaluation.executors import LocalPool as LocalPool
+    from benfourier.evaluation.executors import Serial as Serial
+    from benfourier.evaluation.plan import Plan as Plan
+    from benfourier.evaluation.plan_file import read_plan as read_plan
+    from benfourier.evaluation.run import DryRun as DryRun
+    from benfourier.evaluation.run import Evaluation as Evaluation
+    from benfourier.evaluation.run import Summary as Summary
+    from benfourier.evaluation.run import dry_run as dry_run
+    from benfourier.evaluation.run import evaluate as evaluate
+    from benfourier.guard.bench import Timing as Timing
+    from benfourier.guard.bench import bench as bench
+    from benfourier.guard.fit import fit_guard as fit_guard
     from benfourier.guard.guard import Guard as Guard
-    from benfourier.guard.saving import load_guard as load_guard
+    from benfourier.guard.guard import load_guard as load_guard
+    from benfourier.guard.verdicts import Verdict as Verdict
     from benfourier.guard.verdicts import Verdicts as Verdicts
-    from benfourier.subjects.features import features as features
-    from benfourier.subjects.images import images as images
-    from benfourier.subjects.naming import open_subject as open_subject
-    from benfourier.subjects.subject import Subject as Subject
+    from benfourier.models.checkpoint import Epoch as Epoch
+    from benfourier.models.classifier import Classifier as Classifier
+    from benfourier.models.images import encode_png as encode_png
+    from benfourier.models.images import load_images as load_images
+    from benfourier.models.images import read_labelled as read_labelled
+    from benfourier.models.open_classifier import open_classifier as open_classifier
+    from benfourier.models.open_classifier import training_options as training_options
+    from benfourier.models.training import TrainingOptions as TrainingOptions
+    from benfourier.models.training import TrainingResult as TrainingResult
+    from benfourier.models.training import train as train
+    from benfourier.models.weights import save_weights as save_weights
+    from benfourier.progress import progress_lines as progress_lines
+    from benfourier.report.files import read_report as read_report
+    from benfourier.report.files import write_report as write_report
+    from benfourier.report.registry import Report as Report
+    from benfourier.report.render import print_report as print_report
+    from benfourier.report.render import report_json as report_json
+    from benfourier.service.server import serve as serve
+    from benfourier.store.artifact import inspect as inspect
     from benfourier.theory.coefficients import coefficient_magnitudes as coefficient_magnitudes
     from benfourier.theory.coefficients import estimate_magnitudes as estimate_magnitudes
 
-_HOMES = {
-    "AttackResult": "benfourier.attacks.result",
-    "BenfourierError": "benfourier.errors",
-    "Detector": "benfourier.detectors.detector",
-    "Examples": "benfourier.data.examples",
-    "Guard": "benfourier.guard.guard",
-    "Labelled": "benfourier.data.labelled",
-    "MBF": "benfourier.detectors.mbf",
-    "Subject": "benfourier.subjects.subject",
-    "Verdicts": "benfourier.guard.verdicts",
-    "attack": "benfourier.attacks.attack",
-    "coefficient_magnitudes": "benfourier.theory.coefficients",
-    "estimate_magnitudes": "benfourier.theory.coefficients",
-    "features": "benfourier.subjects.features",
-    "fit": "benfourier.detectors.catalogue",
-    "images": "benfourier.subjects.images",
-    "load": "benfourier.detectors.saving",
-    "load_guard": "benfourier.guard.saving",
-    "make_examples": "benfourier.attacks.examples",
-    "open_source": "benfourier.data.opening",
-    "open_subject": "benfourier.subjects.naming",
-    "score_many": "benfourier.detectors.detector",
+_NAMES = {  # module: its public names
+    "attacks.apply": "attack",
+    "attacks.attack": "AttackResult register_attack",
+    "attacks.catalogue": "make_attack",
+    "attacks.examples": "make_examples",
+    "data.examples": "Examples",
+    "data.folders": "image_files",
+    "data.images": "LabelledImages UnreadableImage",
+    "data.open_source": "open_source",
+    "data.sources": "Source",
+    "detectors.catalogue": "load make_method",
+    "detectors.detector": "Detector score_many",
+    "detectors.fit": "fit",
+    "detectors.mbf": "MBF features",
+    "detectors.method": "Method register_detector",
+    "errors": "BenfourierError",
+    "evaluation.evaluation_data": "EvaluationData",
+    "evaluation.executors": "LocalPool Serial",
+    "evaluation.plan": "Plan",
+    "evaluation.plan_file": "read_plan",
+    "evaluation.run": "DryRun Evaluation Summary dry_run evaluate",
+    "guard.bench": "Timing bench",
+    "guard.fit": "fit_guard",
+    "guard.guard": "Guard load_guard",
+    "guard.verdicts": "Verdict Verdicts",
+    "models.checkpoint": "Epoch",
+    "models.classifier": "Classifier",
+    "models.images": "encode_png load_images read_labelled",
+    "models.open_classifier": "open_classifier training_options",
+    "models.training": "TrainingOptions TrainingResult train",
+    "models.weights": "save_weights",
+    "progress": "progress_lines",
+    "report.files": "read_report write_report",
+    "report.registry": "Report",
+    "report.render": "print_report report_json",
+    "service.server": "serve",
+    "store.artifact": "inspect",
+    "theory.coefficients": "coefficient_magnitudes estimate_magnitudes",
 }
+_HOMES = {name: f"benfourier.{module}" for module, names in _NAMES.items() for name in names.split()}
 
-__all__ = [  # noqa: RUF022, as sorted() has it
-    "AttackResult",
-    "BenfourierError",
-    "Detector",
-    "Examples",
-    "Guard",
-    "Labelled",
-    "MBF",
-    "Subject",
-    "Verdicts",
-    "attack",
-    "catalogue",
-    "coefficient_magnitudes",
-    "estimate_magnitudes",
-    "features",
-    "fit",
-    "images",
-    "load",
-    "load_guard",
-    "make_examples",
-    "open_source",
-    "open_subject",
-    "score_many",
-]
+__all__ = sorted([*_HOMES, "catalogue"])
 
 
 def catalogue() -> list[str]:
     """Returns the ids of all detectors and attacks."""
-    from benfourier.attacks.catalogue import ATTACKS
-    from benfourier.detectors.catalogue import ids
-
-    return sorted([*ATTACKS, *ids()])
+    attacks, detectors = (import_module(f"benfourier.{package}.catalogue") for package in ("attacks", "detectors"))
+    return sorted([*attacks.attack_ids(), *detectors.detector_ids()])
 
 
 def __getattr__(name: str) -> Any:

@@ -7,18 +7,26 @@
     │   ├── ImageError              images: rank, channels, size, dtype, bounds, NaN, files
     │   ├── LayerError              layer names, patterns or types that match nothing
     │   ├── OptionError             an option outside its allowed range
-    │   └── PlanError               a plan of an evaluation that cannot be run as it is written
-    ├── SubjectError                the wrapped module is not a classifier we can listen to
-    ├── ResponseError               a layer answered with NaN or infinity
+    │   └── PlanError               a plan of an evaluation that cannot be run as written
+    ├── ClassifierError             the wrapped module is not a classifier whose layers can be observed
+    ├── ActivationError             a layer's activation holds NaN or infinity, or a layer did not run
     ├── FitError                    data that no distribution of the family fits
     ├── StoreError                  a stored file is missing, damaged, or not what it should be
     └── MissingExtraError           an optional dependency is not installed
 
-Every message says what is wrong with which value, what is allowed, and what to do.
+Every message says what is wrong with which value, what is allowed, and what to do. The checks at the end give the
+same phrase to the same fault everywhere.
 """
 
+import math
 from collections.abc import Iterable
 from difflib import get_close_matches
+from numbers import Real
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
 
 
 class BenfourierError(Exception):
@@ -30,7 +38,7 @@ class InputError(BenfourierError, ValueError):
 
 
 class ImageError(InputError):
-    """Images that cannot be shown to the subject."""
+    """Images that cannot be shown to the classifier."""
 
 
 class LayerError(InputError):
@@ -42,15 +50,15 @@ class OptionError(InputError):
 
 
 class PlanError(InputError):
-    """A plan of an evaluation that cannot be run as it is written."""
+    """A plan of an evaluation that cannot be run as written."""
 
 
-class SubjectError(BenfourierError):
-    """The wrapped module is not a classifier that can be listened to."""
+class ClassifierError(BenfourierError):
+    """The wrapped module is not a classifier whose layers can be observed."""
 
 
-class ResponseError(BenfourierError):
-    """A layer answered with NaN or infinity."""
+class ActivationError(BenfourierError):
+    """A layer's activation holds NaN or infinity, or a layer did not run."""
 
 
 class FitError(BenfourierError):
@@ -76,11 +84,47 @@ def check_choice(name: str, value: object, allowed: Iterable[str]) -> None:
 
 def check_whole(name: str, value: object, *, least: int = 1, most: int | None = None) -> int:
     """Returns value as an int, or raises OptionError unless it is a whole number in that range."""
-    found = None if isinstance(value, bool) or not hasattr(value, "__index__") else int(value.__index__())
-    if found is None or found < least or (most is not None and found > most):
+    number = None if isinstance(value, bool) or not hasattr(value, "__index__") else int(value.__index__())
+    if number is None or number < least or (most is not None and number > most):
         to = "" if most is None else f" and at most {most}"
         raise OptionError(f"{name} is {value!r}; it must be a whole number of at least {least}{to}")
-    return found
+    return number
+
+
+def check_number(
+    name: str,
+    value: object,
+    *,
+    above: float = -math.inf,
+    least: float = -math.inf,
+    below: float = math.inf,
+    most: float = math.inf,
+    finite: bool = True,
+) -> float:
+    """Returns value as a float, or raises OptionError unless it is a number in that range.
+
+    The bounds `least` and `most` are allowed themselves, `above` and `below` are not.
+    """
+    number = math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
+    # NaN fails every comparison; open bounds that are infinite must not refuse infinity
+    inside = (number > above or above == -math.inf) and (number < below or below == math.inf)
+    if math.isnan(number) or not (inside and least <= number <= most) or (finite and math.isinf(number)):
+        sides = (("above", above), ("of at least", least), ("below", below), ("of at most", most))
+        limits = " and ".join(f"{side} {bound:g}" for side, bound in sides if math.isfinite(bound))
+        kind = "a finite number" if finite and not limits else "a number"
+        raise OptionError(f"{name} is {value!r}; it must be {kind} {limits}".rstrip())
+    return number
+
+
+def check_probability(value: "ArrayLike", name: str = "probability") -> "NDArray[np.float64]":
+    """Returns probabilities as a float64 array, or raises OptionError unless all are between 0 and 1."""
+    import numpy as np  # the command line imports this module; without NumPy it starts faster
+
+    numbers = np.asarray(value, dtype=np.float64)
+    outside = ~((numbers >= 0) & (numbers <= 1))
+    if outside.any():
+        raise OptionError(f"{name} is {numbers[outside].flat[0]!s}; it must be between 0 and 1")
+    return numbers
 
 
 def check_seed(value: object) -> int:

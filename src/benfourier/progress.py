@@ -1,9 +1,15 @@
-"""One way to show progress: a bar on a terminal, nothing elsewhere."""
+"""Progress: a bar on a terminal; elsewhere nothing, or plain lines now and then if a program asks for them."""
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Event, Thread
 from typing import Protocol
+
+LINE_SECONDS = 30.0  # before the first plain line
+LINE_GROWTH = 0.2  # of the time that has passed: 13 lines in ten minutes, 22 in an hour
 
 
 class Advance(Protocol):
@@ -12,6 +18,26 @@ class Advance(Protocol):
     def __call__(self, n: int, note: str = "") -> None:
         """Counts n more steps; a note that is not empty is shown behind the bar until the next one."""
         ...
+
+
+@dataclass(eq=False)
+class _Count:
+    """A bar that is open while plain lines are printed."""
+
+    label: str
+    total: int
+    done: int = 0
+    note: str = ""
+
+    def __call__(self, n: int, note: str = "") -> None:
+        self.done, self.note = self.done + n, note or self.note
+
+    def __str__(self) -> str:
+        note = f", {self.note}" if self.note else ""
+        return f"{self.label}: {self.done:,} of {self.total:,}{note}"
+
+
+_counts: list[_Count] | None = None  # bars that are open, outermost first; None while no plain lines are printed
 
 
 def visible(show: bool | None) -> bool:
@@ -23,13 +49,14 @@ def visible(show: bool | None) -> bool:
 def bar(total: int, label: str, *, show: bool | None = None) -> Iterator[Advance]:
     """Yields advance(n, note=""); draws a bar on standard error while the block runs.
 
-    Args:
-        total: number of steps in all.
-        label: what is being counted.
-        show: True or False to force; None draws only on a terminal.
+    With show=None it is drawn only on a terminal.
     """
     if not visible(show):
-        yield lambda n, note="": None
+        if show is None and _counts is not None:
+            with _open_count(_Count(label, total)) as count:
+                yield count
+        else:
+            yield lambda n, note="": None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -60,3 +87,47 @@ def spinner(label: str, *, show: bool | None = None) -> Iterator[None]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as drawn:
         drawn.add_task(label, total=None)
         yield
+
+
+@contextmanager
+def progress_lines(seconds: float = LINE_SECONDS) -> Iterator[None]:
+    """Prints on standard error now and then how far the outermost bar is, unless standard error is a terminal.
+
+    Args:
+        seconds: between lines, at first; later the pauses grow with the time that has passed.
+    """
+    global _counts
+    if visible(None) or _counts is not None:
+        yield
+        return
+    _counts = []
+    stop = Event()
+    thread = Thread(target=_print_lines, args=(stop, seconds), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        _counts = None
+
+
+def _print_lines(stop: Event, seconds: float) -> None:
+    start = time.monotonic()
+    pause = seconds
+    while not stop.wait(pause):
+        elapsed = time.monotonic() - start
+        state = str(_counts[0]) if _counts else "working"
+        sys.stderr.write(f"{elapsed:.0f} s: {state}\n")
+        sys.stderr.flush()
+        pause = max(seconds, LINE_GROWTH * elapsed)
+
+
+@contextmanager
+def _open_count(count: _Count) -> Iterator[_Count]:
+    open_bars = _counts if _counts is not None else []
+    open_bars.append(count)
+    try:
+        yield count
+    finally:
+        open_bars.remove(count)

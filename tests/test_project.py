@@ -2,7 +2,6 @@ import doctest
 import re
 import shutil
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -14,16 +13,6 @@ import benfourier
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-CASE = """{"name": "kernel/2x3", "figures": {"naive_ms": 10.0, "fused_ms": 0.1, "speed_up": 100.0},
-           "limited": "speed_up", "limit": 50.0, "sense": "at least"}"""
-ENVIRONMENT = """{"cpu": "a processor", "threads": 2, "python": "3.11", "torch": "2", "numpy": "2", "numba": "0",
-                  "date": "2000-01-01", "rounds": 3}"""
-
-
-def table(*arguments: str | Path) -> int:
-    """Exit code of `python -m benchmarks.table`."""
-    command = [sys.executable, "-m", "benchmarks.table", *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True).returncode  # noqa: S603
 
 
 def blocks(page: str) -> list[str]:
@@ -46,13 +35,23 @@ def test_the_readme_links_to_every_page() -> None:
     assert [page for page in pages if f"]({page})" not in README] == []
 
 
-def test_the_code_in_the_readme_prints_what_its_comments_say(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_readme_is_short() -> None:
+    text = re.sub(r"```.*?```|^\|.*?$|<!--.*?-->", "", README, flags=re.DOTALL | re.MULTILINE)
+    assert len(text.split()) < 700
+
+
+def test_the_code_in_the_readme_prints_what_the_readme_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BENFOURIER_CACHE", str(tmp_path / "cache"))
     (code,) = blocks(README)
+    assert len(code.strip().splitlines()) <= 12
     exec(compile(code, "README.md", "exec"), {})  # noqa: S102
-    printed = capsys.readouterr().out.splitlines()
-    said = re.findall(r"^print\(.*\)  # (.*)$", code, flags=re.MULTILINE)
-    assert len(said) == len(printed) > 0
-    assert all(comment.startswith(line) for line, comment in zip(printed, said, strict=True))
+    (shown,) = re.findall(r"```text\n(.*?)```", README, flags=re.DOTALL)
+    # another CPU rounds otherwise, and training carries that on: numbers may differ, words may not
+    words, numbers = (re.sub(r"[-\d.]+", "0", text) for text in (capsys.readouterr().out, shown))
+    assert words == numbers
 
 
 def test_the_code_on_the_features_page_prints_what_the_page_shows() -> None:
@@ -66,26 +65,6 @@ def test_the_code_on_the_features_page_prints_what_the_page_shows() -> None:
     assert runner.tries > 10
 
 
-def test_the_readme_shows_the_results_of_the_benchmarks() -> None:
-    assert table("--check") == 0
-
-
-def test_a_table_that_does_not_show_the_results_is_noticed(tmp_path: Path) -> None:
-    page, results = tmp_path / "page.md", tmp_path / "results.json"
-    page.write_text("before\n<!-- bench -->\nold\n<!-- /bench -->\nafter\n", encoding="utf-8")
-    results.write_text(f'{{"environment": {ENVIRONMENT}, "cases": [{CASE}]}}', encoding="utf-8")
-    where = ("--readme", page, "--json", results)
-    assert table("--check", *where) == 1
-    assert table(*where) == 0
-    assert table("--check", *where) == 0
-    written = page.read_text(encoding="utf-8")
-    assert "| 100× | at least 50× | yes |" in written
-    assert written.startswith("before\n")
-    assert written.endswith("after\n")
-    page.write_text(written.replace("100×", "200×"), encoding="utf-8")
-    assert table("--check", *where) == 1
-
-
 def test_the_version_is_the_same_in_both_places() -> None:
     assert PROJECT["project"]["version"] == benfourier.__version__
 
@@ -94,22 +73,19 @@ def test_the_package_says_that_it_is_typed() -> None:
     assert (ROOT / "src" / "benfourier" / "py.typed").is_file()
 
 
-def test_every_room_is_in_the_import_contract() -> None:
+def test_every_package_is_in_the_import_contract() -> None:
     contracts = {contract["name"]: contract for contract in PROJECT["tool"]["importlinter"]["contracts"]}
-    assert {"rooms import only rooms below them", "theory needs no torch", "numba has one door"} <= contracts.keys()
-    listed = " ".join(contracts["rooms import only rooms below them"]["layers"]).split()
+    assert {
+        "packages import only packages below them",
+        "theory needs no torch",
+        "only kernels import numba",
+    } <= contracts.keys()
+    listed = " ".join(contracts["packages import only packages below them"]["layers"]).split()
     package = ROOT / "src" / "benfourier"
-    rooms = [path.stem for path in package.iterdir() if (path / "__init__.py").exists() or path.suffix == ".py"]
-    assert {f"benfourier.{room}" for room in rooms if room != "__init__"} == {
+    packages = [path.stem for path in package.iterdir() if (path / "__init__.py").exists() or path.suffix == ".py"]
+    assert {f"benfourier.{name}" for name in packages if name != "__init__"} == {
         name for name in listed if name.startswith("benfourier.")
     }
-
-
-def test_the_design_page_names_every_file() -> None:
-    page = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
-    files = [path.name for path in (ROOT / "src" / "benfourier").glob("*/*.py") if path.name != "__init__.py"]
-    unnamed = [name for name in files if f"`{name}`" not in page]
-    assert unnamed == []
 
 
 def test_every_dependency_has_a_tested_version() -> None:
