@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from benfourier.errors import StoreError
-from benfourier.store.artifact import Arrays
+from benfourier.store.artifact import Arrays, digest_of
 from benfourier.store.cache import OLD, Cache, default_folder, fetch, open_cache
-from benfourier.store.digest import digest_of
 
 KEY = digest_of(["a key"])
 ARRAYS: Arrays = {"images": np.arange(12, dtype=np.float32).reshape(3, 4), "l2": np.array([1.5, np.inf])}
@@ -22,7 +21,7 @@ WRITER = """
 import sys
 import numpy as np
 from benfourier.store.cache import open_cache
-from benfourier.store.digest import digest_of
+from benfourier.store.artifact import digest_of
 cache = open_cache(sys.argv[1])
 for turn in range(int(sys.argv[2])):
     key = digest_of([str(turn % 10)])

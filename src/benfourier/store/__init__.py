@@ -1,1 +1,1 @@
-"""What is kept on disk: artifacts, digests of contents."""
+"""Files: the ledger and its records, artifacts, the cache, and the vocabulary that packages share; no torch."""

@@ -1,164 +1,250 @@
-"""Arrays and a manifest in one safetensors file: written whole or not at all, read only if nothing is amiss."""
+"""Arrays and a manifest in one safetensors file, written as a whole and checked by digests when it is read."""
 
+import hashlib
 import json
+import math
 import os
 import secrets
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from benfourier.errors import StoreError
-from benfourier.store.digest import digest_of
 
+FilePath = str | PathLike[str]
 Arrays = dict[str, NDArray[Any]]
-AGAIN = "get or make it again"
-STRANGE = (AttributeError, RecursionError, TypeError, ValueError)  # raised by what we never write
-HEADER = 100_000_000  # bytes, the longest header that safetensors allows
+Part = str | bytes | NDArray[np.generic]
+ADVICE = "get or make it again"
+# Versions of the formats that `inspect` checks. Whoever changes a format raises its number.
+SCHEMAS = {"benfourier-examples": 2, "benfourier-detector": 2, "benfourier-guard": 2}
+MAX_HEADER = 100_000_000  # bytes; safetensors refuses to write more
+DTYPES = {
+    **{"BOOL": "?", "U8": "u1", "I8": "i1", "U16": "<u2", "I16": "<i2", "U32": "<u4", "I32": "<i4"},
+    **{"U64": "<u8", "I64": "<i8", "F16": "<f2", "F32": "<f4", "F64": "<f8", "C64": "<c8"},
+}
 
 
 @dataclass(frozen=True)
-class Glance:
-    """What a safetensors file says of itself, before any digest is looked at.
+class ArrayEntry:
+    """One array of a safetensors file."""
 
-    Args:
-        manifest: the manifest of a file of ours; empty for one of another program.
-        arrays: dtype and shape by name.
-    """
+    dtype: str  # as safetensors calls it, such as "F32" or "BF16"
+    shape: tuple[int, ...]
+    begin: int  # first byte, counted from the end of the header
+    end: int  # byte after the last
 
-    manifest: dict[str, Any]
-    arrays: dict[str, tuple[str, tuple[int, ...]]]
+
+@dataclass(frozen=True)
+class ArtifactHeader:
+    """What a safetensors file says of itself."""
+
+    manifest: dict[str, Any]  # empty for a file of another program
+    entries: dict[str, ArrayEntry]  # by name; their sizes add up to that of the file
+    start: int  # byte where the arrays begin
+
+    @property
+    def arrays(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """Dtype and shape by name."""
+        return {name: (entry.dtype, entry.shape) for name, entry in self.entries.items()}
+
+
+def digest_of(parts: Iterable[Part]) -> str:
+    """Returns the SHA-256 of the parts in hexadecimal; where one part ends and the next begins counts too."""
+    total = hashlib.sha256()
+    for part in parts:
+        if isinstance(part, np.ndarray):
+            total.update(f"{part.dtype.str}{part.shape}".encode())
+            total.update(np.ascontiguousarray(part).data)
+        else:
+            content = part.encode() if isinstance(part, str) else part
+            total.update(f"{len(content)}:".encode())
+            total.update(content)
+    return total.hexdigest()
 
 
 def write(
-    path: str | PathLike[str],
-    kind: str,
-    schema: int,
-    manifest: Mapping[str, object],
-    arrays: Mapping[str, NDArray[Any]],
+    path: FilePath, kind: str, schema: int, manifest: Mapping[str, object], arrays: Mapping[str, NDArray[Any]]
 ) -> None:
-    """Writes a file that nobody ever sees half of."""
-    held = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    """Writes a file with digests of its manifest and its arrays; it appears as a whole or not at all."""
+    contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     try:
-        told = json.loads(json.dumps({"kind": kind, "schema": schema, **manifest}, allow_nan=False))
-        told["digests"] = {"arrays": _of_arrays(held), "manifest": _of_manifest(told)}
+        content = json.loads(json.dumps({"kind": kind, "schema": schema, **manifest}, allow_nan=False))
+        content["digests"] = {"arrays": _arrays_digest(contiguous), "manifest": _manifest_digest(content)}
     except (TypeError, ValueError) as error:
-        raise StoreError(
-            f"{path}: its manifest cannot be written as JSON ({error}); use texts, finite numbers, lists and mappings"
-        ) from error
-    metadata = {"manifest": json.dumps(told, ensure_ascii=False, allow_nan=False)}
-    put(path, lambda beside: save_file(held, beside, metadata=metadata))
+        problem = f"{path}: its manifest cannot be written as JSON ({error})"
+        raise StoreError(f"{problem}; use texts, finite numbers, lists and mappings") from error
+    metadata = {"manifest": json.dumps(content, ensure_ascii=False, allow_nan=False)}
+    replace_file(path, lambda temporary: save_file(contiguous, temporary, metadata=metadata))
 
 
-def put(path: str | PathLike[str], save: Callable[[Path], object]) -> None:
-    """Lets save write a file beside the wanted one and puts it in its place, so that nobody ever sees half of it."""
+def replace_file(path: FilePath, save: Callable[[Path], object]) -> None:
+    """Lets save write a temporary file in the same folder, then renames it: readers never see half a file."""
     path = Path(path)
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        save(beside)
-        with beside.open("rb+") as file:
+        save(temporary)
+        with temporary.open("rb+") as file:
             os.fsync(file.fileno())
-        beside.replace(path)
+        temporary.replace(path)
+        sync_folder(path.parent)
     except (OSError, SafetensorError) as error:
-        raise StoreError(
-            f"{path}: it cannot be written ({error}); check the folder, its permissions and space"
-        ) from error
+        problem = f"{path}: it cannot be written ({error})"
+        raise StoreError(f"{problem}; check the folder, its permissions and space") from error
     finally:
         with suppress(OSError):
-            beside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
 
 
-def read(path: str | PathLike[str], kind: str, schema: int) -> tuple[dict[str, Any], Arrays]:
+def sync_folder(folder: Path) -> None:
+    """Waits until the names in a folder are on disk; without it a power cut can undo a rename."""
+    with suppress(OSError):  # Windows opens no folders, and some file systems sync none
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def read(path: FilePath, kind: str, schema: int) -> tuple[dict[str, Any], Arrays]:
     """Returns the manifest and the arrays of a file, or raises StoreError unless it is whole and of that kind."""
-    try:
-        with safe_open(path, framework="numpy") as file:
-            manifest = _manifest(file.metadata())
-            _check_kind(manifest, kind, schema)
-            arrays = {name: np.array(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
-        _check_digests(manifest, arrays)
-    except (StoreError, SafetensorError, OSError, *STRANGE) as error:
-        raise _refusal(path, error) from error
+    with _open(path) as (file, header):
+        manifest = header.manifest
+        _check_kind(manifest, kind, schema)
+        arrays = {name: _array(file, header, name) for name in sorted(header.entries)}
+    digests = manifest.pop("digests", None)
+    expected = digests if isinstance(digests, dict) else {}
+    if expected.get("manifest") != _manifest_digest(manifest):
+        raise StoreError(f"{path}: its manifest is not what was written; it was edited or is damaged; {ADVICE}")
+    if expected.get("arrays") != _arrays_digest(arrays):
+        raise StoreError(f"{path}: its content is not what was written; its arrays are damaged; {ADVICE}")
     return manifest, arrays
 
 
-def glance(path: str | PathLike[str]) -> Glance:
-    """Returns what any safetensors file says of itself; its arrays are not read."""
-    try:
-        with safe_open(path, framework="numpy") as file:
-            manifest = _manifest(file.metadata())
-            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
-            found = {name: (str(part.get_dtype()), tuple(part.get_shape())) for name, part in slices.items()}
-    except (StoreError, SafetensorError, OSError, *STRANGE) as error:
-        raise _refusal(path, error) from error
-    return Glance(manifest, found)
+def read_header(path: FilePath) -> ArtifactHeader:
+    """Returns what any safetensors file says of itself; its arrays are not read, and no digest is checked."""
+    with _open(path) as (_, header):
+        return header
 
 
-def _manifest(metadata: Mapping[str, str] | None) -> dict[str, Any]:
-    """The manifest in a file's metadata; empty if there is none."""
+def inspect(path: FilePath) -> ArtifactHeader:
+    """Returns what a stored file says of itself, or raises StoreError if it is damaged or too new.
+
+    Digests are checked wherever a file has some. Weights of other programs have none.
+
+    Args:
+        path: of the file.
+    """
+    header = read_header(path)
+    kind = header.manifest.get("kind")
+    if "digests" in header.manifest or kind in SCHEMAS:
+        read(path, str(kind), SCHEMAS.get(str(kind), header.manifest.get("schema", 0)))
+    return header
+
+
+def read_bytes(path: FilePath) -> tuple[ArtifactHeader, dict[str, NDArray[np.uint8]]]:
+    """Returns the header of any safetensors file and the bytes of its arrays, for dtypes that NumPy does not have.
+
+    The file is read into memory, never mapped: a mapped file that another process shortens ends this one.
+    """
+    with _open(path) as (file, header):
+        return header, {name: _content(file, header.start, entry) for name, entry in header.entries.items()}
+
+
+@contextmanager
+def _open(path: FilePath) -> Iterator[tuple[BinaryIO, ArtifactHeader]]:
+    """Yields an open file with its header; errors name the file, and a change of the file meanwhile is one."""
     try:
-        manifest = json.loads((metadata or {}).get("manifest", "{}"))
-    except (ValueError, RecursionError) as error:
-        raise StoreError(f"its manifest is no JSON ({error}); {AGAIN}") from error
-    return manifest if isinstance(manifest, dict) else {}
+        with Path(path).open("rb") as file:
+            before = os.fstat(file.fileno())
+            yield file, _header(file, before.st_size)
+            after = os.fstat(file.fileno())
+            if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+                raise StoreError("it changed while it was read; wait until its writer is done, and read it again")
+    except StoreError as error:
+        raise StoreError(f"{path}: {error}") from error
+    except OSError as error:
+        raise StoreError(f"{path}: it cannot be opened ({error}); check the name and the permissions") from error
+
+
+def _header(file: BinaryIO, size: int) -> ArtifactHeader:
+    """The header of a safetensors file, whose sizes are checked before anything is allocated for the arrays."""
+    length = int.from_bytes(file.read(8), "little")
+    if size < 8 or not 2 <= length <= min(MAX_HEADER, size - 8):
+        raise _damage(f"it has {size:,} bytes, and a header of {length:,}" if size else "it is empty")
+    try:
+        content = json.loads(file.read(length))
+        metadata = content.pop("__metadata__", None) or {}
+        entries = {name: _entry(name, fields) for name, fields in content.items()}
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise _damage(f"its header is damaged: {error}") from error
+    end = 0
+    for name, entry in sorted(entries.items(), key=lambda item: (item[1].begin, item[1].end)):
+        if entry.begin != end:
+            raise _damage(f"{name} begins at byte {entry.begin:,}, not at {end:,}")
+        end = entry.end
+    if size != 8 + length + end:
+        raise _damage(f"it has {size:,} bytes, and should have {8 + length + end:,}")
+    try:
+        manifest = json.loads(metadata.get("manifest", "{}"))
+    except (AttributeError, TypeError, ValueError, RecursionError) as error:
+        raise StoreError(f"its manifest is no JSON ({error}); {ADVICE}") from error
+    return ArtifactHeader(manifest if isinstance(manifest, dict) else {}, entries, 8 + length)
+
+
+def _entry(name: str, fields: Mapping[str, Any]) -> ArrayEntry:
+    """One entry of a header, or ValueError unless its shape takes as many bytes as it has."""
+    begin, end = fields["data_offsets"]
+    dtype, shape = fields["dtype"], tuple(fields["shape"])
+    if not all(type(count) is int and count >= 0 for count in (*shape, begin, end)):
+        raise ValueError(f"{name} has the shape {shape} and the bytes {begin} to {end}")
+    bits = 8 if dtype == "BOOL" else int(dtype.partition("_")[0].lstrip("BFCIU"))  # such as F32, BF16 or F8_E4M3
+    if math.prod(shape) * bits != 8 * (end - begin):
+        raise ValueError(f"{name} is {dtype} {shape}, and has {end - begin} bytes")
+    return ArrayEntry(dtype, shape, begin, end)
+
+
+def _content(file: BinaryIO, start: int, entry: ArrayEntry) -> NDArray[np.uint8]:
+    """The bytes of one array, (end - begin,)."""
+    content = np.empty(entry.end - entry.begin, np.uint8)
+    file.seek(start + entry.begin)
+    if content.size and file.readinto(content.data) != content.size:  # type: ignore[attr-defined]
+        raise StoreError("it became shorter while it was read; wait until its writer is done, and read it again")
+    return content
+
+
+def _array(file: BinaryIO, header: ArtifactHeader, name: str) -> NDArray[Any]:
+    entry = header.entries[name]
+    if entry.dtype not in DTYPES:
+        raise _damage(f"{name} is {entry.dtype}; files of benfourier hold {', '.join(DTYPES)}")
+    array: NDArray[Any] = _content(file, header.start, entry).view(DTYPES[entry.dtype]).reshape(entry.shape)
+    return array
 
 
 def _check_kind(manifest: Mapping[str, Any], kind: str, schema: int) -> None:
-    """Raises StoreError unless a manifest is of that kind and schema."""
-    found, written = manifest.get("kind"), manifest.get("schema")
-    if found != kind:
-        raise StoreError(f"it holds {found or 'something else'}, not {kind}; give the file that was saved as such")
-    if written == schema:
-        return
-    told = f"its schema is {written}; this version reads {schema}"
-    if isinstance(written, int) and written > schema:
-        raise StoreError(f"{told}; it was written by a newer version; upgrade benfourier")
-    raise StoreError(f"{told}; it was written by a version that is too old; make it again")
+    content, version = manifest.get("kind"), manifest.get("schema")
+    if content != kind:
+        raise StoreError(f"it holds {content or 'something else'}, not {kind}; give the file that was saved as such")
+    if version != schema:
+        is_newer = isinstance(version, int) and version > schema
+        advice = "a newer version; upgrade benfourier" if is_newer else "a version that is too old; make it again"
+        raise StoreError(f"its schema is {version}; this version reads {schema}; it was written by {advice}")
 
 
-def _check_digests(manifest: dict[str, Any], arrays: Arrays) -> None:
-    """Takes the digests out of a manifest, or raises StoreError unless all is as it was written."""
-    digests = manifest.pop("digests", None)
-    wanted = digests if isinstance(digests, dict) else {}
-    if wanted.get("manifest") != _of_manifest(manifest):
-        raise StoreError(f"its manifest is not what was written; it was edited or is damaged; {AGAIN}")
-    if wanted.get("arrays") != _of_arrays(arrays):
-        raise StoreError(f"its content is not what was written; its arrays are damaged; {AGAIN}")
+def _damage(problem: str) -> StoreError:
+    return StoreError(f"it is cut short, damaged or no safetensors file ({problem}); {ADVICE}")
 
 
-def _refusal(path: str | PathLike[str], error: Exception) -> StoreError:
-    """The complaint about a file that could not be read."""
-    if isinstance(error, StoreError):
-        return StoreError(f"{path}: {error}")
-    if isinstance(error, OSError):
-        return StoreError(f"{path}: it cannot be opened ({error}); check the name and the permissions")
-    return StoreError(f"{path}: it is cut short, damaged or no safetensors file ({_lack(path) or error}); {AGAIN}")
-
-
-def _lack(path: str | PathLike[str]) -> str | None:
-    """How many bytes of a file are missing, as far as its beginning tells."""
-    with suppress(OSError, ValueError, TypeError, AttributeError, LookupError):
-        content = Path(path).stat().st_size
-        if not content:
-            return "it is empty"
-        with Path(path).open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(min(length, HEADER)))
-        wanted = 8 + length + max(entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__")
-        if content != wanted:
-            return f"it has {content:,} bytes, and should have {wanted:,}"
-    return None
-
-
-def _of_manifest(manifest: Mapping[str, Any]) -> str:
+def _manifest_digest(manifest: Mapping[str, Any]) -> str:
     return digest_of([json.dumps(manifest, sort_keys=True, allow_nan=False)])
 
 
-def _of_arrays(arrays: Mapping[str, NDArray[Any]]) -> str:
+def _arrays_digest(arrays: Mapping[str, NDArray[Any]]) -> str:
     return digest_of(part for name in sorted(arrays) for part in (name, arrays[name]))

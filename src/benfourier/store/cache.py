@@ -1,8 +1,9 @@
-"""Results on disk, each under the digest of everything that it depends on."""
+"""A cache on disk: arrays, each under the digest of everything that they depend on."""
 
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -15,7 +16,7 @@ from benfourier.store.artifact import Arrays
 KIND = "benfourier-cache"
 SCHEMA = 1
 VARIABLE = "BENFOURIER_CACHE"
-OLD = 24 * 3600  # seconds; a temporary file as old as that belongs to a run that was killed
+OLD = 24 * 3600  # seconds; an older temporary file belongs to a run that was killed
 ADVICE = f"give another folder, set {VARIABLE}, or go without a cache"
 
 
@@ -23,21 +24,18 @@ ADVICE = f"give another folder, set {VARIABLE}, or go without a cache"
 class Cache:
     """Arrays in a folder, one file per key.
 
-    Files appear whole or not at all, and what is stored under a key is always the same, so that processes may share
-    a folder: at worst two of them make the same thing.
-
-    Args:
-        folder: where the files lie.
+    Files appear as a whole or not at all, and a key always has the same content. So processes can share a folder; at
+    worst two of them compute the same arrays.
     """
 
     folder: Path
 
     def path(self, key: str) -> Path:
-        """Returns where a key's file is, or would be."""
+        """Returns the path of a key's file, whether it exists or not."""
         return self.folder / key[:2] / f"{key}.safetensors"
 
     def get(self, key: str) -> Arrays | None:
-        """Returns what is stored under a key; None if there is nothing, or something damaged."""
+        """Returns the arrays under a key; None if there is no file, or a damaged one."""
         try:
             manifest, arrays = artifact.read(self.path(key), KIND, SCHEMA)
         except StoreError:
@@ -55,30 +53,29 @@ class Cache:
 
 
 def fetch(cache: Cache | None, key: str, make: Callable[[], Arrays]) -> tuple[Arrays, bool]:
-    """Returns what is stored under a key, or makes and stores it; and whether it was stored."""
-    found = None if cache is None else cache.get(key)
-    if found is not None:
-        return found, True
-    made = make()
+    """Returns the arrays under a key, computed and stored if there are none; and whether they came from the cache."""
+    arrays = None if cache is None else cache.get(key)
+    if arrays is not None:
+        return arrays, True
+    arrays = make()
     if cache is not None:
-        cache.put(key, made)
-    return made, False
+        cache.put(key, arrays)
+    return arrays, False
 
 
 def open_cache(where: bool | str | PathLike[str]) -> Cache | None:
-    """Returns the cache in a folder, which is made if need be; None if none is wanted.
-
-    Args:
-        where: a folder; True for the default one, False for no cache.
-    """
+    """Returns the cache in a folder, made if it does not exist; True is the default folder, False no cache (None)."""
     if where is False:
         return None
     folder = default_folder() if where is True else Path(where).expanduser()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=folder):
-            pass
-        _sweep(folder)
+            pass  # the folder can be written to
+        for path in folder.glob("??/.*.safetensors.*"):  # temporary files, some left behind by killed runs
+            with suppress(FileNotFoundError):  # another process removed it
+                if time.time() - path.stat().st_mtime > OLD:
+                    path.unlink()
     except OSError as error:
         raise StoreError(f"{folder}: the cache cannot be written there ({error}); {ADVICE}") from error
     return Cache(folder.resolve())
@@ -93,13 +90,3 @@ def default_folder() -> Path:
         return (Path(shared) if shared else Path.home() / ".cache") / "benfourier"
     except RuntimeError as error:
         raise StoreError(f"there is no home folder to keep a cache in ({error}); {ADVICE}") from error
-
-
-def _sweep(folder: Path) -> None:
-    """Removes temporary files that killed runs left behind."""
-    for left in folder.glob("??/.*.safetensors.*"):
-        try:
-            if time.time() - left.stat().st_mtime > OLD:
-                left.unlink()
-        except FileNotFoundError:
-            continue  # another process swept it

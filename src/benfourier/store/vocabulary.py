@@ -1,0 +1,109 @@
+"""Words that several packages share: ids, labels and limits as they stand in plans, ledgers and tables."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+
+
+class ProtocolName(StrEnum):
+    """What a detector is fitted to and what it is tested on: the word in plans and ledgers, title and question."""
+
+    title: str  # type: ignore[assignment]  # heading in tables and pages; str.title() is of no use here
+    question: str  # what the protocol tests, in a sentence or two
+
+    SAME_ATTACK = (
+        "non-transfer",
+        "Same attack in fit and test",
+        "Each detector is fitted to one attack and tested on other images under the same attack. An estimate "
+        "stands with its 95 % interval, drawn by source image.",
+    )
+    OTHER_ATTACK = (
+        "attack-transfer",
+        "Another attack than in the fit",
+        "Each detector is fitted to the attack of the row and tested on the attack of the column.",
+    )
+    OTHER_DATA = (
+        "data-transfer",
+        "Another source of images than in the fit",
+        "Fitted to images of one source, tested on images of another with the same classes.",
+    )
+    OTHER_STRENGTH = (
+        "strength-transfer",
+        "Another strength than in the fit",
+        "Boundary attacks stop at the nearest adversarial image; the others go on to a fixed distance or "
+        "confidence. Fits to these are also tested on other images under the same strength.",
+    )
+    ALL_ATTACKS = (
+        "mixed",
+        "All attacks together",
+        "Fitted to all attacks at once, tested on each, and on all of them at once.",
+    )
+
+    def __new__(cls, value: str, title: str = "", question: str = "") -> "ProtocolName":
+        """Returns a member; called with its word alone, Enum looks the member up instead."""
+        member = str.__new__(cls, value)
+        member._value_, member.title, member.question = value, title, question
+        return member
+
+
+class Role(StrEnum):
+    """How an attack ends: at the nearest adversarial image, or at a fixed strength."""
+
+    BOUNDARY = "boundary"
+    STRENGTH = "strength"
+
+
+class Split(StrEnum):
+    """Part of the images that a study uses."""
+
+    TRAIN = "train"
+    TEST = "test"
+    OUT_OF_SAMPLE = "out-of-sample"
+
+
+class StudyName(StrEnum):
+    """Studies beside the trials."""
+
+    KS = "ks"
+    PROFILE = "profile"
+    LAYERS = "layers"
+    COST = "cost"
+    PICTURES = "pictures"
+
+
+# Kinds of images; every other kind is the label of an attack.
+CLEAN, NOISY = "clean", "noisy"
+
+# Detectors that tables name. BASELINE stands in every table; the others are compared with it.
+BASELINE = "max-softmax"
+MBF = "mbf"
+KD_BU = "kd-bu"
+MAHALANOBIS = "mahalanobis"
+LID = "lid"
+C1C2 = "c1c2"
+DEFENSE_GAN = "defense-gan"
+
+NEEDS = ("forward", "random", "gradients", "search")  # what a detector does with the network, the cheapest first
+
+# Rates of false alarms. A threshold needs MIN_ALARMS expected alarms among the calibration images.
+RATES: Mapping[str, float] = MappingProxyType({"5%": 0.05, "1%": 0.01, "0.1%": 0.001})
+DEFAULT_RATE = "5%"
+MIN_ALARMS = 10
+CALIBRATION_FLOOR = 200  # calibration images of an expensive detector: MIN_ALARMS / RATES[DEFAULT_RATE]
+
+MIN_SUCCESSES = 30  # a cell with fewer successful attacks has no metrics
+MIN_SOURCES = 10  # source images that an attack or a fit needs
+CONFIDENT_SHARES: Mapping[str, float] = MappingProxyType({"95%": 0.95, "90%": 0.9, "75%": 0.75, "50%": 0.5})
+
+# Kolmogorov-Smirnov studies: posteriors against their fit, pairs of kinds, and two sets of images.
+KS_POSTERIORS = "h1"
+KS_PAIRS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {"h2.1": (CLEAN, NOISY), "h2.2": (CLEAN, "bim"), "h2.3": ("bim", "deepfool"), "h2.4": ("cw-l2", "r-pgd")}
+)
+KS_SOURCES = "h2-sources"
+SIGNIFICANCE = 0.05
+
+# What the features of a noise control are computed from: the activations themselves, noise with the shapes of each
+# image, or noise in which adversarial images have the shapes of their clean twins.
+ACTIVATIONS, OWN_SHAPES, SAME_SHAPES = "activations", "own shapes", "same shapes"
+NOISE_CONTROLS = (ACTIVATIONS, OWN_SHAPES, SAME_SHAPES)
