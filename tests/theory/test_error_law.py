@@ -7,9 +7,10 @@ from scipy import integrate, stats
 
 from benfourier.errors import OptionError
 from benfourier.theory.coefficients import coefficient_magnitudes, coefficients
-from benfourier.theory.error_law import ErrorLaw, ExactLaw, RayleighLaw, noise_floor
+from benfourier.theory.error_law import ExactLaw, RayleighLaw, noise_floor
 from benfourier.theory.ggd import GGD
 
+ErrorLaw = RayleighLaw | ExactLaw
 LAWS: list[ErrorLaw] = [RayleighLaw(10), RayleighLaw(4096), *(ExactLaw(c, 1, 100) for c in (0.3, 2.0, 8.0, math.inf))]
 SIZE, REPEATS = 256, 20_000
 

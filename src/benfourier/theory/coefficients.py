@@ -1,4 +1,4 @@
-"""Benford-Fourier coefficients a_n = E[exp(−j2πn·log10|X|)]: closed form, product form, estimate.
+"""Benford-Fourier coefficients a_n = E[exp(−j2πn·log10|X|)]: closed form and estimate.
 
 For a generalized Gaussian X, with t = 2πn/ln 10 and a = 1/c,
 a_n = β^(jt)·Γ(a(1 − jt))/Γ(a) = β^(jt)/(1 − jt)·Γ(1 + a(1 − jt))/Γ(1 + a).
@@ -6,7 +6,6 @@ The last form has no pole at a = 0, the uniform law. The magnitude does not depe
 """
 
 import math
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
 
@@ -21,21 +20,14 @@ from benfourier.theory.samples import centred_rows, finite_samples, real_array
 Zeros = Literal["drop", "count", "one"]
 ZEROS: tuple[Zeros, ...] = ("drop", "count", "one")
 
-_EPS = float(np.finfo(np.float64).eps)
-_BLOCK = 1 << 18
+_BLOCK = 1 << 18  # numbers at once, 4 MiB of complex phasors
 # log10(2) as 40 bits and the rest, so that exponent * _LOG_TWO is exact for every float64 exponent.
 _LOG_TWO = round(math.log10(2) * 2**40) / 2**40
 _LOG_TWO_REST = float(Decimal(2).log10() - Decimal(_LOG_TWO))
 
 
 def coefficients(shape: float, orders: int = 16, *, scale: float = 1.0) -> NDArray[np.complex128]:
-    """a_1..a_orders of a centred GGD, with phase, complex (orders,).
-
-    Args:
-        shape: c > 0, or inf for the uniform law.
-        orders: How many coefficients.
-        scale: The standard deviation, which turns the phases only.
-    """
+    """a_1..a_orders of a centred GGD, with phase, complex (orders,); the scale turns the phases only."""
     log_beta = GGD(shape, scale).log_beta
     t = _frequencies(orders)
     turns = np.arange(1, t.size + 1) * math.fmod(log_beta / math.log(10), 1)
@@ -63,81 +55,13 @@ def _log_gamma_ratio(shape: float, t: NDArray[np.float64]) -> NDArray[np.complex
     return np.asarray(special.loggamma(1 + a * (1 - 1j * t)) - math.lgamma(1 + a))
 
 
-@dataclass(frozen=True)
-class ProductForm:
-    """Magnitudes from the infinite product, and how far off they can be.
-
-    Attributes:
-        magnitudes: |a_1|..|a_orders|.
-        error_bound: The largest possible absolute error of each, rounding included.
-        terms: How many factors were multiplied one by one.
-    """
-
-    magnitudes: NDArray[np.float64]
-    error_bound: NDArray[np.float64]
-    terms: int
-
-
-def product_magnitudes(shape: float, orders: int = 16, *, terms: int | None = None) -> ProductForm:
-    """|a_n| = Π_k [1 + (t/(ck+1))²]^(−½) over k ≥ 0, with an error bound.
-
-    The factors after the first `terms` come from the Euler-Maclaurin formula. ln(1 + t²/u²) is completely monotone in
-    u, being 2∫(1 − cos ts)/s·exp(−us)ds, so the error is at most the first term left out.
-
-    Args:
-        shape: c > 0, or inf for the uniform law.
-        orders: How many magnitudes.
-        terms: Factors to multiply one by one; enough for a relative error of 1e-12 unless given.
-    """
-    check_shape(shape)
-    t = _frequencies(orders)
-    if math.isinf(shape):
-        magnitudes = 1 / np.sqrt(1 + t**2)
-        return ProductForm(magnitudes, 4 * _EPS * magnitudes, 1)
-    count = _enough_terms(shape, t) if terms is None else check_whole("terms", terms)
-    u = shape * np.arange(count)[:, None] + 1  # (terms, 1)
-    head = np.log1p((t / u) ** 2).sum(axis=0)
-    tail, rounding = _product_tail(shape, t, shape * count + 1)
-    magnitudes = np.exp(-0.5 * (head + tail))
-    rounding += (4 + math.log2(count)) * _EPS * head
-    relative = np.expm1(_omitted(shape, t, count) + rounding) + _EPS
-    return ProductForm(magnitudes, magnitudes * relative, count)
-
-
-def _product_tail(shape: float, t: NDArray[np.float64], u: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Σ ln(1 + t²/(u + ck)²) over k ≥ 0 but for the error of `_omitted`, and a bound on its rounding."""
-    v = (t / u) ** 2
-    log = np.log1p(v)
-    fall = shape / u * 2 * v / (1 + v)  # -c·f'(u)
-    turn = 2 * t * np.arctan(t / u)
-    return (turn - u * log) / shape + log / 2 + fall / 12, 8 * _EPS * (turn / shape + log + fall)
-
-
-def _omitted(shape: float, t: NDArray[np.float64], terms: int) -> NDArray[np.float64]:
-    """Half the first Euler-Maclaurin term left out: c³·|f‴(u)|/720 for f(u) = ln(1 + t²/u²)."""
-    u = shape * terms + 1
-    v = (t / u) ** 2
-    return np.asarray((shape / u) ** 3 * v * (6 + 3 * v + v**2) / (1 + v) ** 3 / 360)
-
-
-def _enough_terms(shape: float, t: NDArray[np.float64]) -> int:
-    terms = 64
-    while _omitted(shape, t, terms).max() > 1e-12:
-        terms *= 2
-    return terms
-
-
 def estimate_coefficients(
     samples: ArrayLike, orders: int = 16, *, centre: bool = False, zeros: Zeros = "drop"
 ) -> NDArray[np.complex128]:
     """â_n = (1/M)·Σ exp(−j2πn·log10|x_m|) for n = 1..orders, complex (orders,).
 
-    Args:
-        samples: Finite real numbers; an array of any shape, flattened.
-        orders: How many coefficients.
-        centre: Whether to subtract the mean first.
-        zeros: What exact zeros do: "drop" leaves them out of the sum and of M, "count" leaves them out of the sum only,
-            "one" lets each add 1, as a small power of ten in its place would.
+    Exact zeros: "drop" leaves them out of the sum and of M, "count" leaves them out of the sum only, "one" lets each
+    add 1, as a small power of ten in its place would.
     """
     return np.asarray(_estimate(finite_samples(samples)[None], orders, centre, zeros)[0])
 
@@ -159,14 +83,7 @@ def estimate_magnitudes(
 def magnitudes_of_rows(
     rows: ArrayLike, orders: int = 16, *, centre: bool = False, zeros: Zeros = "drop"
 ) -> NDArray[np.float64]:
-    """|â_1|..|â_orders| of each row, (n, orders); NaN for a row with NaN or infinity.
-
-    Args:
-        rows: Real numbers (n, M), M ≥ 1; one set of samples per row.
-        orders: How many magnitudes.
-        centre: Whether to subtract each row's mean first.
-        zeros: What exact zeros do, as in `estimate_coefficients`.
-    """
+    """|â_1|..|â_orders| of each row of real numbers (n, M), (n, orders); NaN for a row with NaN or infinity."""
     array = real_array(rows)
     if array.ndim != 2 or array.shape[1] == 0:
         raise InputError(f"rows have shape {array.shape}; it must be (n, M) with M of at least 1; flatten each set")

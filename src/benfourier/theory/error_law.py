@@ -1,57 +1,31 @@
 """How far an estimate â_n from M independent samples lies from a_n: the law of r = |â_n − a_n|.
 
-Two laws share one protocol. `RayleighLaw` is Theorem 1 of the paper: variance 1/M, a round cloud. `ExactLaw` keeps the
-true second moments, E|â − a|² = (1 − |a_n|²)/M and E(â − a)² = (a_2n − a_n²)/M, so its cloud is an ellipse.
+`RayleighLaw` is Theorem 1 of the paper: variance 1/M, a round cloud. `ExactLaw` has the same methods and keeps the true
+second moments, E|â − a|² = (1 − |a_n|²)/M and E(â − a)² = (a_2n − a_n²)/M, so its cloud is an ellipse.
 """
 
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from benfourier.errors import check_whole
+from benfourier.errors import check_probability, check_whole
 from benfourier.theory.coefficients import coefficients
-from benfourier.theory.ggd import check_probability, check_shape
+from benfourier.theory.ggd import check_shape
 
 # The trapezoid rule over one period of 1/q, π, errs by about ((√λ1 − √λ2)/(√λ1 + √λ2))^N on N angles. The longest
 # ellipse is that of the uniform law at n = 1, with 0.09^N.
 _ANGLES = np.arange(32) * (np.pi / 32)
 
 
-class ErrorLaw(Protocol):
-    """The distribution of |â_n − a_n|."""
-
-    @property
-    def mean(self) -> float:
-        """The mean error."""
-
-    @property
-    def variance(self) -> float:
-        """The variance of the error."""
-
-    def density(self, r: ArrayLike) -> NDArray[np.float64]:
-        """The probability density at r, 0 below 0."""
-
-    def cdf(self, r: ArrayLike) -> NDArray[np.float64]:
-        """P(error ≤ r)."""
-
-    def quantile(self, probability: ArrayLike) -> NDArray[np.float64]:
-        """The r with cdf(r) = probability."""
-
-
 @dataclass(frozen=True)
 class RayleighLaw:
-    """The paper's law of |â_n − a_n|: density 2Mr·exp(−Mr²), whatever the shape and the order.
+    """The paper's law of |â_n − a_n|: density 2Mr·exp(−Mr²), whatever the shape and the order."""
 
-    Attributes:
-        samples: M, how many independent samples the estimate averages.
-    """
-
-    samples: int
+    samples: int  # M, how many independent samples the estimate averages
 
     def __post_init__(self) -> None:
         check_whole("samples", self.samples)
@@ -86,16 +60,11 @@ class ExactLaw:
     """The law of |â_n − a_n| with its true second moments, a Hoyt (Nakagami-q) law.
 
     The second moments hold for every M; that the cloud is Gaussian is the central limit theorem, for large M.
-
-    Attributes:
-        shape: c of the sampled GGD, or inf.
-        order: n.
-        samples: M, how many independent samples the estimate averages.
     """
 
-    shape: float
-    order: int
-    samples: int
+    shape: float  # c of the sampled GGD, or inf
+    order: int  # n
+    samples: int  # M
 
     def __post_init__(self) -> None:
         check_shape(self.shape)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from benfourier.errors import OptionError
+from benfourier.errors import OptionError, check_number, check_probability
 
 # Below this u the incomplete gamma function P(a, u) is its first term u^a/Γ(1 + a) to the last bit.
 _SMALL = 1e-20
@@ -19,53 +19,24 @@ _SMALL = 1e-20
 
 def check_shape(shape: float) -> None:
     """Raises OptionError unless shape is a positive number or infinity."""
-    if not (_is_number(shape) and shape > 0):
-        raise OptionError(f"shape is {shape!r}; it must be above 0 (1 Laplace, 2 Gaussian, inf uniform)")
-
-
-def check_scale(scale: float) -> None:
-    """Raises OptionError unless scale is a positive finite number."""
-    if not (_is_number(scale) and 0 < scale < math.inf):
-        raise OptionError(f"scale is {scale!r}; it must be a finite number above 0, the standard deviation")
-
-
-def check_location(location: float) -> None:
-    """Raises OptionError unless location is a finite number."""
-    if not (_is_number(location) and math.isfinite(location)):
-        raise OptionError(f"location is {location!r}; it must be a finite number, the centre of symmetry")
-
-
-def check_probability(probability: ArrayLike) -> NDArray[np.float64]:
-    """Returns probability as float64, or raises OptionError outside [0, 1]."""
-    p = np.asarray(probability, dtype=np.float64)
-    outside = ~((p >= 0) & (p <= 1))
-    if outside.any():
-        raise OptionError(f"probability is {p[outside].flat[0]!s}; it must lie between 0 and 1")
-    return p
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    try:
+        check_number("shape", shape, above=0, finite=False)
+    except OptionError as error:
+        raise OptionError(f"{error} (1 Laplace, 2 Gaussian, inf uniform)") from None
 
 
 @dataclass(frozen=True)
 class GGD:
-    """A generalized Gaussian distribution.
+    """A generalized Gaussian distribution."""
 
-    Attributes:
-        shape: c > 0; 1 is Laplace, 2 is Gaussian, inf is uniform on ±√3·scale.
-        scale: The standard deviation σ.
-        location: The centre of symmetry, which is mean and median.
-    """
-
-    shape: float
-    scale: float = 1.0
-    location: float = 0.0
+    shape: float  # c > 0; 1 is Laplace, 2 is Gaussian, inf is uniform on ±√3·scale
+    scale: float = 1.0  # the standard deviation σ
+    location: float = 0.0  # the centre of symmetry, which is mean and median
 
     def __post_init__(self) -> None:
         check_shape(self.shape)
-        check_scale(self.scale)
-        check_location(self.location)
+        check_number("scale", self.scale, above=0)
+        check_number("location", self.location)
 
     @property
     def log_beta(self) -> float:
@@ -90,15 +61,14 @@ class GGD:
 
     def absolute_moment(self, order: float) -> float:
         """E|X − location|^order, for any order above −1."""
-        if not order > -1:
-            raise OptionError(f"order is {order!r}; absolute moments exist for orders above -1")
+        check_number("order", order, above=-1)  # the integral diverges for smaller orders
         a = 1 / self.shape
         log_ratio = math.lgamma(1 + (order + 1) * a) - math.lgamma(1 + a) - math.log(order + 1)
         return math.exp(log_ratio - order * self.log_beta)
 
     def log_density(self, x: ArrayLike) -> NDArray[np.float64]:
         """The logarithm of the density at x, −inf where it vanishes."""
-        y, power = self._standardized(x)
+        y, power = self._distance(x)
         if math.isinf(self.shape):
             power = np.where(y <= 1, 0.0, np.inf)
         return np.asarray(self.log_beta - math.log(2) - math.lgamma(1 + 1 / self.shape) - power)
@@ -130,7 +100,7 @@ class GGD:
         return np.asarray(self.location + np.where(p < 0.5, -distance, distance))
 
     def sample(self, size: int | tuple[int, ...], rng: np.random.Generator) -> NDArray[np.float64]:
-        """Independent draws of the given size."""
+        """Independent draws, an array of that size."""
         a = 1 / self.shape
         # scipy.stats.gennorm draws gamma(1/c)**(1/c); for large c that gamma variate underflows to exact zeros.
         # The same law is U·G^(1/c) with G ~ Gamma(1 + 1/c) and U uniform on (0, 1]; G is of order one.
@@ -139,7 +109,7 @@ class GGD:
         sign = np.where(rng.random(size) < 0.5, -1.0, 1.0)
         return np.asarray(self.location + sign * np.exp(log_uniform + log_root - self.log_beta))
 
-    def _standardized(self, x: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _distance(self, x: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """|β(x − location)|, and its power shape."""
         with np.errstate(divide="ignore", over="ignore"):
             distance = np.abs(np.asarray(x, dtype=np.float64) - self.location)
@@ -148,7 +118,7 @@ class GGD:
 
     def _tail(self, x: ArrayLike) -> NDArray[np.float64]:
         """P(|X − location| > |x − location|)."""
-        y, power = self._standardized(x)
+        y, power = self._distance(x)
         a = 1 / self.shape
         near = 1 - y * math.exp(-math.lgamma(1 + a))
         return np.where(power < _SMALL, near, special.gammaincc(a, power))

@@ -1,4 +1,4 @@
-"""Samples as the theory takes them: real, finite, float64, and centred without surprises."""
+"""Checks of samples (real, finite, float64), and their distances from the mean."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,7 +19,7 @@ def finite_samples(values: ArrayLike, *, raises: type[BenfourierError] = InputEr
     array = real_array(values, raises=raises).ravel()
     bad = int(np.count_nonzero(~np.isfinite(array)))
     if array.size == 0:
-        raise raises("samples are empty; at least one number is needed; check the selection that made them")
+        raise raises("samples are empty; at least one number is needed; check what selected them")
     if bad:
         raise raises(f"{bad} of {array.size} samples are NaN or infinite; only finite numbers are allowed; remove them")
     return array
@@ -28,7 +28,7 @@ def finite_samples(values: ArrayLike, *, raises: type[BenfourierError] = InputEr
 def centred_rows(rows: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Returns (rows minus their means) * 2**exponents, and the exponents (n, 1).
 
-    The first entry goes before the mean of the differences does, so that a constant row becomes exact zeros.
+    The first entry is subtracted before the mean of the differences, so that a constant row becomes exact zeros.
     """
     peaks = np.abs(rows).max(axis=1, keepdims=True)
     # Powers of two are exact; they keep sums of huge entries finite and means of tiny ones normal.
