@@ -1,108 +1,109 @@
-"""Magnitudes |â_n| of the Benford-Fourier coefficients of many responses at once, three ways behind one function.
+"""Magnitudes |â_n| of the Benford-Fourier coefficients of many activations at once, three backends behind one function.
 
 - `reference`: float64, by the definition.
-- `differentiable`: torch, any device, with gradients; the fall-back where numba cannot be used.
-- `fused`: numba on the CPU; within max(1e-6, a tenth of ½√(π/M)) of the reference.
+- `numba`: the CPU, float32 and narrower; within a tenth of the noise floor ½√(π/M) of the reference, whatever the data.
+- `torch`: any device, gradients, float64; answers where numba cannot be used.
 """
 
 import warnings
 from functools import cache
 from importlib import import_module
 from types import ModuleType
-from typing import Literal, Protocol, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 from benfourier.errors import InputError, OptionError, check_choice, check_whole
-from benfourier.kernels.layout import channels_of
-from benfourier.kernels.layout import rows_of as rows_of
-from benfourier.theory.coefficients import ZEROS, Zeros
+from benfourier.kernels import torch_kernel
+from benfourier.kernels.sample import offsets_of, rows_of, sample_rows
+from benfourier.theory.coefficients import ZEROS, Zeros, magnitudes_of_rows
 
-Method = Literal["auto", "reference", "differentiable", "fused"]
-
-
-class Kernel(Protocol):
-    """Rows (images, entries) in, |â_n| (images, orders) out; NaN for rows that are not finite.
-
-    Channels that are last in memory may repeat their values, which some kernels make use of.
-    """
-
-    def __call__(self, rows: Tensor, orders: int, *, centre: bool, zeros: Zeros, channels: int = 0) -> Tensor:
-        """Returns the magnitudes."""
-        ...
+Backend = Literal["auto", "reference", "numba", "torch"]
 
 
 def magnitudes(
-    responses: Tensor, orders: int = 16, *, centre: bool = True, zeros: Zeros = "drop", method: Method = "auto"
+    activations: Tensor,
+    orders: int = 16,
+    *,
+    centre: bool = True,
+    zeros: Zeros = "drop",
+    entries: int | None = None,
+    backend: Backend = "auto",
 ) -> Tensor:
-    """Returns |â_n|, n = 1..orders, of each image's responses: (images, orders).
-
-    Args:
-        responses: floating tensor whose first dimension counts images; any dense memory layout is read in place.
-        orders: number of orders.
-        centre: subtract the mean of each image's responses first.
-        zeros: exact zeros after centring are left out of the sum and of M ("drop"), left out of the sum only
-            ("count"), or taken as the phasor 1 ("one"). A response without any other entry gives zeros.
-        method: "reference", "differentiable" or "fused"; "auto" is fused on the CPU unless gradients are asked for.
+    """Returns |â_n|, n = 1..orders, of each image's activations: (images, orders).
 
     Rows with NaN or infinite entries come back as NaN.
+
+    Args:
+        activations: Floating tensor whose first dimension counts images; any dense memory layout is read in place.
+        orders: Number of orders.
+        centre: Whether to subtract the mean of each image's activations first.
+        zeros: What exact zeros after centring do: "drop" leaves them out of the sum and of M, "count" leaves them out
+            of the sum only, "one" counts each as the phasor 1. Activations without any other entry give zeros.
+        entries: Read at most so many entries of each image, one in each of as many equal strata; None reads all.
+        backend: "reference", "numba" or "torch"; "auto" is numba on the CPU unless a gradient is asked for.
     """
-    check_options(orders, zeros, method)
-    if not responses.is_floating_point() or responses.ndim < 1:
+    check_options(orders, zeros, entries, backend)
+    if not activations.is_floating_point() or activations.ndim < 1:
         raise InputError(
-            f"responses are {responses.dtype} of shape {tuple(responses.shape)}; "
+            f"activations are {activations.dtype} of shape {tuple(activations.shape)}; "
             "they must be a floating tensor with one row per image"
         )
-    return unchecked_magnitudes(responses, orders, centre=centre, zeros=zeros, method=method)
+    if activations.numel() == 0:
+        return activations.new_zeros(len(activations), orders, dtype=torch.float32)
+    backend = _choose(backend, activations)
+    if backend == "reference":
+        exact = sample_rows(activations, entries).detach().double().numpy()
+        return torch.from_numpy(magnitudes_of_rows(exact, orders, centre=centre, zeros=zeros))
+    if backend == "torch" or activations.dtype == torch.float64:  # the numba kernel reads the bits of a float32
+        result = torch_kernel.magnitudes(sample_rows(activations, entries), orders, centre=centre, zeros=zeros)
+        return result if backend == "torch" else result.float()
+    kernel = _numba_kernel()
+    offsets = None
+    if activations.dtype != torch.float32:  # narrower numbers: widening the sample is cheaper than the whole
+        rows = sample_rows(activations, entries).float()
+    elif activations[0].numel() <= kernel.SHORT:  # summed in order: one order for all layouts
+        rows, offsets = rows_of(activations.contiguous()), offsets_of(activations.contiguous(), entries)
+    else:
+        rows, offsets = rows_of(activations), offsets_of(activations, entries)
+    result = kernel.magnitudes(rows, orders, centre=centre, zeros=zeros, offsets=offsets)
+    assert isinstance(result, Tensor)
+    return result
 
 
-def check_options(orders: int, zeros: Zeros, method: Method) -> None:
-    """Raises OptionError unless all three are allowed."""
+def check_options(orders: int, zeros: Zeros, entries: int | None, backend: Backend) -> None:
+    """Raises OptionError unless all four are allowed."""
     check_whole("orders", orders)
     check_choice("zeros", zeros, ZEROS)
-    check_choice("method", method, get_args(Method))
+    if entries is not None:
+        check_whole("entries", entries)
+    check_choice("backend", backend, get_args(Backend))
 
 
-def unchecked_magnitudes(responses: Tensor, orders: int, *, centre: bool, zeros: Zeros, method: Method) -> Tensor:
-    """The same for a caller in a hurry, who has checked the options once for many responses."""
-    rows = rows_of(responses)
-    if rows.numel() == 0:
-        return rows.new_zeros(len(rows), orders, dtype=torch.float32)
-    return _pick(method, rows)(rows, orders, centre=centre, zeros=zeros, channels=channels_of(responses))
-
-
-def _pick(method: Method, rows: Tensor) -> Kernel:
-    """The kernel that answers for these rows."""
-    if method == "auto":
-        wants_gradient = rows.requires_grad and torch.is_grad_enabled()
-        usable = rows.device.type == "cpu" and not wants_gradient and _has_numba()
-        method = "fused" if usable else "differentiable"
-    if method != "differentiable" and rows.device.type != "cpu":
-        raise OptionError(f"method {method!r} works on the CPU only; these responses are on {rows.device}")
-    return _kernel(method)
+def _choose(backend: Backend, activations: Tensor) -> Backend:
+    """The backend that answers for these activations."""
+    on_cpu = activations.device.type == "cpu"
+    if backend not in ("auto", "torch") and not on_cpu:
+        raise OptionError(f"backend {backend!r} works on the CPU only; these activations are on {activations.device}")
+    if backend == "auto":
+        needs_gradient = activations.requires_grad and torch.is_grad_enabled()
+        backend = "numba" if on_cpu and not needs_gradient and _has_numba() else "torch"
+    return backend
 
 
 @cache
 def _has_numba() -> bool:
-    """True if the fused kernel can be imported; a numba that is missing or broken is mentioned once."""
+    """True if the numba kernel can be imported; warns once if numba is missing or broken."""
     try:
-        import_module("benfourier.kernels.fused")
+        _numba_kernel()
     except ImportError as error:
-        warnings.warn(f"the fused kernel cannot be used ({error}); the slower torch kernel answers", stacklevel=4)
+        warnings.warn(f"the numba kernel cannot be used ({error}); the slower torch kernel answers", stacklevel=4)
         return False
     return True
 
 
 @cache
-def _kernel(method: Method) -> Kernel:
-    """The kernel of that name, imported when it is first asked for."""
-    home: ModuleType = import_module(f"benfourier.kernels.{method}")
-    kernel: Kernel = home.magnitudes
-    return kernel
-
-
-@cache
-def step_kernel() -> ModuleType | None:
-    """The kernel that takes element-wise steps and |â_n| after each, or None without numba."""
-    return import_module("benfourier.kernels.stepping") if _has_numba() else None
+def _numba_kernel() -> ModuleType:
+    """The numba kernel; importing numba takes a second, so that is left to the first call."""
+    return import_module("benfourier.kernels.numba_kernel")

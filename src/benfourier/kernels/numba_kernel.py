@@ -1,0 +1,261 @@
+"""|â_n| of many float32 rows on the CPU: phases are counted in bins, rows are shared among Python threads.
+
+log10|x| mod 1 comes from the bits of x: the exponent times log10(2) plus a polynomial in the mantissa, in units of
+2⁻³² turns, so that integer overflow is the "mod 1". A counter holds, in one 64-bit word, how many phases fell into its
+bin (upper 24 bits) and the sum of their offsets in it (lower 40). The sum of offsets makes the first-order term exact
+whatever the data, repeated values included; what is left is at most ½(πn/bins)² at order n.
+
+Counting is done in integers, and so is the mean: magnitudes do not depend on the order of entries, on the batch, on the
+memory layout or on the number of threads. Rows of up to SHORT entries are summed phasor by phasor, in their order.
+"""
+
+import math
+import os
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import Any
+
+import numba
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from benfourier.theory.coefficients import Zeros
+
+SHORT = 256  # rows of up to so many entries are summed directly: there bins would cost more than entries
+LARGEST_TABLE = 1 << 21  # numbers in a table of phasors; where more would be needed, phasors are summed directly
+BLOCK = 512  # entries whose phases are computed at a time
+WAYS = 4  # counters per bin, in turns: equal phases in a row do not wait for one another
+FLUSH = 1 << 18  # entries after which counters are emptied: 2^18 offsets of up to 2^22 fill 40 bits
+SHARED = 1 << 16  # entries from which rows are shared among threads
+RULES: dict[Zeros, int] = {"drop": 0, "count": 1, "one": 2}
+
+
+def _log_polynomial() -> list[np.float32]:
+    """Coefficients of log10(1 + m), 0 ≤ m < 1, in units of 2⁻³² turns; off by at most 1e-7 turns."""
+    x = 0.5 + 0.5 * np.cos(np.pi * (np.arange(256) + 0.5) / 256)
+    fit = np.polynomial.Chebyshev.fit(x, np.log10(1 + x) * 2.0**32, 8, domain=[0, 1])
+    return [np.float32(value) for value in fit.convert(kind=np.polynomial.Polynomial).coef]
+
+
+L0, L1, L2, L3, L4, L5, L6, L7, L8 = _log_polynomial()
+OCTAVE = np.uint32(round(math.log10(2) * 2**32))
+ORIGIN = np.uint32(1023 * int(OCTAVE) % 2**32)  # phase of 1.0, whose exponent is stored as 1023
+ZERO = np.uint32(max(0, int(L0)))  # phase that the bits of 0.0 give
+ONE = np.uint64(1 << 40)
+OFFSETS = np.uint64((1 << 40) - 1)
+# "reassoc" lets the compiler add several numbers at a time; nothing here adds floats in an order that matters
+jit = numba.njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"})
+
+Array = NDArray[Any]
+
+
+def magnitudes(rows: Tensor, orders: int, *, centre: bool, zeros: Zeros, offsets: Tensor | None = None) -> Tensor:
+    """Returns |â_n| of float32 rows, or of their entries at `offsets`, as float32 (rows, orders)."""
+    values = rows.detach().numpy()
+    places = np.empty(0, np.int64) if offsets is None else offsets.numpy()
+    entries = rows.shape[1] if offsets is None else len(places)
+    out = np.empty((len(values), orders), np.float32)
+    table = _table(_bins(entries, orders), orders)
+    parts = min(_threads(), len(values)) if len(values) * entries >= SHARED else 1
+    bounds = [len(values) * part // parts for part in range(parts + 1)]
+
+    def fill(first: int, last: int) -> None:
+        _row_range(first, last, values, places, centre, RULES[zeros], table, out)
+
+    if parts == 1:
+        fill(0, len(values))
+    else:
+        list(_pool(parts).map(fill, bounds[:-1], bounds[1:]))
+    return torch.from_numpy(out)
+
+
+def _bins(entries: int, orders: int) -> int:
+    """The least power of two whose error ½(πn/bins)² is below a tenth of ½√(π/M); 0 to sum phasors directly."""
+    least = math.pi * orders / math.sqrt(0.1 * math.sqrt(math.pi / entries))
+    bins = 1 << max(10, math.ceil(math.log2(least)))
+    return 0 if entries <= SHORT or bins * 4 * orders > LARGEST_TABLE else bins
+
+
+@lru_cache(16)
+def _table(bins: int, orders: int) -> Array:
+    """Phasors at the centres of bins, and their slopes: float32 (bins, 4·orders) as cos, sin, cos slope, sin slope."""
+    n, centres = np.arange(1, orders + 1), (np.arange(bins) + 0.5)[:, None] / max(1, bins)
+    phasors = np.exp(-2j * np.pi * centres * n)
+    slopes = phasors * (-2j * np.pi * n)
+    return np.concatenate([phasors.real, phasors.imag, slopes.real, slopes.imag], axis=1).astype(np.float32)
+
+
+_is_forked_child = False
+
+
+def _use_one_thread() -> None:
+    """Called in a forked child, which has none of the pool's threads."""
+    global _is_forked_child
+    _is_forked_child = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_use_one_thread)
+
+
+def _threads() -> int:
+    return 1 if _is_forked_child else torch.get_num_threads()
+
+
+@lru_cache(4)
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, thread_name_prefix="benfourier-kernel")
+
+
+@jit
+def _mean(x, peak):
+    """Mean of finite entries, off by at most 2⁻⁵⁶ of the largest; a constant row gives its value exactly.
+
+    The sum is one of integers: it is the same in any order, for up to 2^30 entries.
+    """
+    scale = math.ldexp(1.0, 56 - math.frexp(peak)[1])
+    high = low = np.int64(0)
+    for value in x:
+        fixed = np.int64(np.float64(value) * scale)
+        high += fixed >> 24
+        low += fixed & 0xFFFFFF
+    return (np.float64(high) * 2.0**24 + np.float64(low)) / len(x) / scale
+
+
+@jit
+def _to_phases(x, mean, centred, bits, phase):
+    """Writes the phases of up to BLOCK entries of x − mean; returns how many of them are zero."""
+    zeros = 0
+    for i in range(len(x)):
+        centred[i] = np.float64(x[i]) - mean  # in float64: nothing is subnormal or overflows
+    for i in range(len(x)):
+        word = bits[i] + np.uint64(1 << 28)  # rounds the mantissa to 23 bits
+        m = np.float32(np.int32((word >> np.uint64(29)) & np.uint64(0x7FFFFF))) * np.float32(2.0**-23)
+        log = L0 + m * (L1 + m * (L2 + m * (L3 + m * (L4 + m * (L5 + m * (L6 + m * (L7 + m * L8)))))))
+        exponent = np.uint32((word >> np.uint64(52)) & np.uint64(0x7FF))
+        # numba widens uint32 arithmetic to 64 bits: narrow it before it is used as an index
+        phase[i] = np.uint32(np.uint32(exponent * OCTAVE) + np.uint32(np.int32(max(log, np.float32(0)))))
+        zeros += centred[i] == 0
+    return zeros
+
+
+@jit
+def _count(x, mean, shift, work, number, offset):
+    """Adds the entries of x − mean to the counts of bins and their sums of offsets; returns how many are zero."""
+    centred, bits, phase, counters = work
+    low = np.uint32((1 << shift) - 1)
+    zeros = 0
+    counters[:] = 0
+    for start in range(0, len(x), BLOCK):
+        n = min(BLOCK, len(x) - start)
+        zeros += _to_phases(x[start : start + n], mean, centred, bits, phase)
+        for i in range(n - n % WAYS, n):
+            counters[0, phase[i] >> shift] += ONE + np.uint64(phase[i] & low)
+        for i in range(0, n - n % WAYS, WAYS):
+            for j in range(WAYS):
+                p = phase[i + j]
+                counters[j, p >> shift] += ONE + np.uint64(p & low)
+    counters[0, ZERO >> shift] -= np.uint64(zeros) * (ONE + np.uint64(ZERO & low))
+    for k in range(len(number)):
+        word = counters[0, k] + counters[1, k] + counters[2, k] + counters[3, k]
+        number[k] += np.int64(word >> np.uint64(40))
+        offset[k] += np.int64(word & OFFSETS)
+    return zeros
+
+
+@jit
+def _add_bins(number, offset, table, sums):
+    """Adds the phasors of counted entries to the sums; float32 within 32 bins, float64 between them."""
+    bins = len(number)
+    part = np.empty(len(sums), np.float32)
+    for start in range(0, bins, 32):
+        part[:] = 0
+        for k in range(start, start + 32):
+            if number[k]:
+                weight = np.float32(number[k])
+                # offsets count from the start of a bin, slopes from its centre
+                turns = np.float32(offset[k] * 2.0**-32 - number[k] * (0.5 / bins))
+                for n in range(len(sums)):
+                    part[n] += weight * table[k, n] + turns * table[k, len(sums) + n]
+        for n in range(len(sums)):
+            sums[n] += part[n]
+
+
+@jit
+def _add_phasors(x, mean, work, sums):
+    """Adds the phasors of x − mean to the sums one by one; returns how many entries are zero."""
+    centred, bits, phase, _ = work
+    orders = len(sums) // 2
+    cosine, sine, a, b = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)
+    zeros = 0
+    for start in range(0, len(x), BLOCK):
+        n = min(BLOCK, len(x) - start)
+        zeros += _to_phases(x[start : start + n], mean, centred, bits, phase)
+        for i in range(n):
+            angle = phase[i] * (-2 * math.pi * 2.0**-32)
+            cosine[i], sine[i] = math.cos(angle), math.sin(angle)
+            a[i], b[i] = (cosine[i], sine[i]) if centred[i] != 0 else (0.0, 0.0)
+        for order in range(orders):
+            real = imaginary = 0.0
+            for i in range(n):
+                real += a[i]
+                imaginary += b[i]
+                a[i], b[i] = a[i] * cosine[i] - b[i] * sine[i], a[i] * sine[i] + b[i] * cosine[i]
+            sums[order] += real
+            sums[orders + order] += imaginary
+    return zeros
+
+
+@jit
+def _finish(sums, entries, zeros, rule, out):
+    """Writes magnitudes from the sums of phasors of all entries but zeros."""
+    orders = len(out)
+    if rule == 2:  # a zero counts as the phasor 1
+        for n in range(orders):
+            angle = -2 * math.pi * (np.uint32((n + 1) * ORIGIN) * 2.0**-32)
+            sums[n] += zeros * math.cos(angle)
+            sums[orders + n] += zeros * math.sin(angle)
+    total = entries - zeros if rule == 0 else entries
+    for n in range(orders):
+        out[n] = math.sqrt(sums[n] ** 2 + sums[orders + n] ** 2) / total if total else 0.0
+
+
+@jit
+def _row_range(first, last, rows, places, centre, rule, table, out):
+    """Writes |â_n| of rows first to last; a row with NaN or infinity gives NaN."""
+    bins, orders = len(table), out.shape[1]
+    shift = np.uint32(32)
+    for _ in range(round(math.log2(max(1, bins)))):
+        shift -= np.uint32(1)
+    centred = np.empty(BLOCK)
+    work = (centred, centred.view(np.uint64), np.empty(BLOCK, np.uint32), np.empty((WAYS, bins), np.uint64))
+    number, offset, sums = np.empty(bins, np.int64), np.empty(bins, np.int64), np.empty(2 * orders)
+    sample = np.empty(len(places), np.float32)
+    for r in range(first, last):
+        x = rows[r]
+        if len(places):
+            for i in range(len(places)):
+                sample[i] = x[places[i]]
+            x = sample
+        peak = np.float32(0)
+        finite = True
+        for value in x:
+            peak = max(peak, abs(value))
+            finite &= abs(value) < np.float32(np.inf)
+        if not finite:
+            out[r] = np.nan
+            continue
+        mean = _mean(x, peak) if centre else 0.0
+        sums[:] = 0
+        zeros = 0
+        if bins == 0:
+            zeros = _add_phasors(x, mean, work, sums)
+        else:
+            number[:] = 0
+            offset[:] = 0
+            for start in range(0, len(x), FLUSH):
+                zeros += _count(x[start : start + FLUSH], mean, shift, work, number, offset)
+            _add_bins(number, offset, table, sums)
+        _finish(sums, len(x), zeros, rule, out[r])
