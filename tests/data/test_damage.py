@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from scipy.io import savemat
 
-from benfourier.data import Examples, Funnel, mnist, npz, svhn
+from benfourier.data import Examples, mnist, npz
 from benfourier.errors import InputError, StoreError
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (3, 8, 8, 3), dtype=np.uint8)
@@ -23,14 +22,19 @@ def write_idx(path: Path, zipped: bool) -> None:
         path.with_name(name).write_bytes(gzip.compress(content, mtime=0) if zipped else content)
 
 
-def write_mat(path: Path, packed: bool) -> None:
-    savemat(path, {"X": IMAGES.transpose(1, 2, 3, 0), "y": LABELS[:, None]}, do_compression=packed)
-
-
 def write_examples(path: Path) -> None:
     images, yes = torch.rand(3, 1, 4, 4, generator=torch.Generator().manual_seed(0)), torch.ones(3, dtype=torch.bool)
-    funnel = Funnel((("opened", 3),))
-    Examples(images, images, {"bim": images}, {"bim": yes}, torch.arange(3), ("a", "b", "c"), 0.1, funnel, 0).save(path)
+    Examples(
+        clean=images,
+        noisy={"noisy": images},
+        adversarial={"bim": images},
+        success={"bim": yes},
+        labels=torch.arange(3),
+        ids=("a", "b", "c"),
+        noise_levels={"noisy": 0.1},
+        counts=(("opened", 3),),
+        seed=0,
+    ).save(path)
 
 
 FORMATS: dict[str, tuple[Callable[[Path], Any], Callable[[Path], Any]]] = {
@@ -38,8 +42,6 @@ FORMATS: dict[str, tuple[Callable[[Path], Any], Callable[[Path], Any]]] = {
     "packed.npz": (lambda path: np.savez_compressed(path, x=IMAGES, y=LABELS), npz),
     "images": (lambda path: write_idx(path, zipped=False), mnist),
     "images.gz": (lambda path: write_idx(path, zipped=True), mnist),
-    "plain.mat": (lambda path: write_mat(path, packed=False), svhn),
-    "packed.mat": (lambda path: write_mat(path, packed=True), svhn),
     "examples.bf": (write_examples, Examples.load),
 }
 
@@ -62,8 +64,8 @@ def test_every_change_of_saved_examples_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "a.bf"
     write_examples(path)
     whole = path.read_bytes()
-    start = whole.index(b"noise_level")
-    for place in (start + 14, whole.index(b'"seed') + 7, len(whole) - 1):
+    start = whole.index(b"noise_levels")
+    for place in (start + 28, whole.index(b'"seed') + 7, len(whole) - 1):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
         with pytest.raises(StoreError):
             Examples.load(path)

@@ -4,17 +4,23 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from benfourier.data import ArraySource, Refusal, batches, folder, open_source, read
-from benfourier.data.credits import credit_of
-from benfourier.data.files import read_size
-from benfourier.data.resize import RULES, fit
+from benfourier.data import ArraySource, LabelledImages, UnreadableImage, batches, folder, open_source, read
+from benfourier.data.folders import image_files
+from benfourier.data.image_files import RESIZE_RULES, read_size, resize
+from benfourier.data.open_source import image_credits
 from benfourier.errors import ImageError, InputError, OptionError
 
 PIXELS = np.random.default_rng(1).integers(0, 256, (6, 5, 7, 3), dtype=np.uint8)
 FILES = ("cat/a.png", "cat/b.png", "dog/a.png", "dog/b.png", "emu/a.png", "emu/b.png")
+
+
+def pixels_of(images: LabelledImages) -> NDArray[np.uint8]:
+    """Images as (N, H, W, C)."""
+    return images.images.permute(0, 2, 3, 1).numpy()
 
 
 def save(path: Path, pixels: NDArray[np.uint8], **options: Any) -> None:
@@ -78,17 +84,17 @@ def test_the_order_of_the_classes_can_be_given(classed: Path) -> None:
 
 
 def test_grey_images_have_one_channel(classed: Path) -> None:
-    wanted = np.asarray(Image.fromarray(PIXELS[0]).convert("L"))
-    assert np.array_equal(folder(classed, channels=1).pixels([0])[0, ..., 0], wanted)
+    expected = np.asarray(Image.fromarray(PIXELS[0]).convert("L"))
+    assert np.array_equal(folder(classed, channels=1).pixels([0])[0, ..., 0], expected)
 
 
-@pytest.mark.parametrize("made", ["empty", "flat", "classes-without-images", "text-only"])
-def test_folders_without_labelled_images_are_refused(tmp_path: Path, made: str) -> None:
-    if made == "flat":
+@pytest.mark.parametrize("layout", ["empty", "flat", "classes-without-images", "text-only"])
+def test_folders_without_labelled_images_are_refused(tmp_path: Path, layout: str) -> None:
+    if layout == "flat":
         save(tmp_path / "a.png", PIXELS[0])
-    if made in ("classes-without-images", "text-only"):
+    if layout in ("classes-without-images", "text-only"):
         (tmp_path / "cat").mkdir()
-    if made == "text-only":
+    if layout == "text-only":
         (tmp_path / "cat" / "a.txt").write_text("cat", encoding="utf-8")
     with pytest.raises(InputError, match=r"it holds neither labels\.csv nor class folders with images"):
         open_source(str(tmp_path))
@@ -209,38 +215,39 @@ def test_reading_goes_on_after_bad_files_and_lists_them(classed: Path) -> None:
     Image.fromarray(PIXELS[4]).save(
         classed / "emu" / "a.png", save_all=True, append_images=[Image.fromarray(PIXELS[5])]
     )
-    found = read(folder(classed))
-    assert found.images.ids == ("cat/a.png", "dog/a.png", "emu/b.png")
-    assert found.images.labels.tolist() == [0, 1, 2]
-    assert found.images.indices.tolist() == [0, 2, 5]
-    assert np.array_equal(found.images.pixels, PIXELS[[0, 2, 5]])
-    assert [refusal.file for refusal in found.refusals] == ["cat/b.png", "dog/b.png", "emu/a.png"]
-    assert str(found.refusals[0]).startswith("cat/b.png: it is not an image")
-    assert "frames" in found.refusals[2].reason
+    unreadable: list[UnreadableImage] = []
+    images = read(folder(classed), None, unreadable)
+    assert images.ids == ("cat/a.png", "dog/a.png", "emu/b.png")
+    assert images.labels.tolist() == [0, 1, 2]
+    assert np.array_equal(pixels_of(images), PIXELS[[0, 2, 5]])
+    assert [image.file for image in unreadable] == ["cat/b.png", "dog/b.png", "emu/a.png"]
+    assert str(unreadable[0]).startswith("cat/b.png: it is not an image")
+    assert "frames" in unreadable[2].reason
 
 
 @pytest.mark.parametrize("size", [1, 2, 4, 100])
 def test_batches_hold_the_same_images_whatever_their_size(classed: Path, size: int) -> None:
     (classed / "dog" / "a.png").write_bytes(b"")
-    refusals: list[Refusal] = []
-    found = list(batches(folder(classed), refusals, [5, 2, 0, 1], size=size))
-    assert [name for batch in found for name in batch.ids] == ["emu/b.png", "cat/a.png", "cat/b.png"]
-    assert np.array_equal(np.concatenate([batch.pixels for batch in found]), PIXELS[[5, 0, 1]])
-    assert all(0 < len(batch) <= size for batch in found)
-    assert [refusal.file for refusal in refusals] == ["dog/a.png"]
+    unreadable: list[UnreadableImage] = []
+    parts = list(batches(folder(classed), [5, 2, 0, 1], unreadable, size=size))
+    assert [name for batch in parts for name in batch.ids] == ["emu/b.png", "cat/a.png", "cat/b.png"]
+    assert np.array_equal(np.concatenate([pixels_of(batch) for batch in parts]), PIXELS[[5, 0, 1]])
+    assert all(0 < len(batch) <= size for batch in parts)
+    assert [image.file for image in unreadable] == ["dog/a.png"]
 
 
-def test_strict_reading_ends_at_the_first_bad_file(classed: Path) -> None:
+def test_reading_without_a_list_ends_at_the_first_bad_file(classed: Path) -> None:
     (classed / "dog" / "a.png").write_bytes(b"")
     with pytest.raises(ImageError, match=re.escape(f"{classed / 'dog' / 'a.png'}: ")):
-        read(folder(classed), strict=True)
+        read(folder(classed))
 
 
 def test_listed_files_that_are_missing_are_refused_one_by_one(tmp_path: Path) -> None:
     source = folder(tabled(tmp_path, "file,label\n0.png,0\nnone.png,1\n1.png,1\n"))
-    assert read(source).refusals == (
-        Refusal("none.png", "it cannot be opened (No such file or directory); check the name and the permissions"),
-    )
+    unreadable: list[UnreadableImage] = []
+    read(source, None, unreadable)
+    reason = "it cannot be opened (No such file or directory); check the name and the permissions"
+    assert unreadable == [UnreadableImage("none.png", reason)]
     assert len(source.digest) == 64
 
 
@@ -250,38 +257,40 @@ def test_a_folder_of_which_nothing_can_be_read_is_refused(classed: Path) -> None
     with pytest.raises(OptionError, match="none of its 6 files can be read"):
         read(folder(classed))
     with pytest.raises(ImageError, match=r"none of the 6 images asked for can be read; the first: cat/a\.png: "):
-        read(folder(classed, size=5))
+        read(folder(classed, size=5), None, [])
 
 
 def test_array_sources_are_read_by_the_same_function() -> None:
-    found = read(ArraySource("s", PIXELS, np.arange(6)), [3, 1])
-    assert np.array_equal(found.images.pixels, PIXELS[[3, 1]])
-    assert found.images.ids == ("s/00003", "s/00001")
-    assert found.refusals == ()
+    images = read(ArraySource("s", PIXELS, np.arange(6)), [3, 1])
+    assert images.images.dtype == torch.uint8
+    assert images.images.shape == (2, 3, 5, 7)
+    assert np.array_equal(pixels_of(images), PIXELS[[3, 1]])
+    assert images.ids == ("s/00003", "s/00001")
 
 
 def test_mixed_sizes_are_found_before_anything_is_decoded(classed: Path) -> None:
     save(classed / "emu" / "c.png", PIXELS[0, :4])
     with pytest.raises(OptionError, match=r"its images have 2 sizes \(6 of 5×7, 1 of 4×7\); give size="):
-        next(batches(folder(classed), []))
+        next(batches(folder(classed)))
 
 
 def test_mixed_sizes_are_fitted_or_refused_by_name(classed: Path) -> None:
     save(classed / "emu" / "c.png", PIXELS[0, :4])
-    exact = read(folder(classed, size=(5, 7)))
-    assert len(exact.images) == 6
-    assert str(exact.refusals[0]).startswith("emu/c.png: the picture is 4×7, 5×7 is wanted; resize it")
-    stretched = read(folder(classed, size=(5, 7), resize="stretch"))
-    assert np.array_equal(stretched.images.pixels[:6], PIXELS)
-    wanted = Image.fromarray(PIXELS[0, :4]).resize((7, 5), Image.Resampling.BILINEAR)
-    assert np.array_equal(stretched.images.pixels[6], np.asarray(wanted))
-    assert read(open_source(str(classed), size=4, resize="shorter-side-crop")).images.pixels.shape == (7, 4, 4, 3)
+    unreadable: list[UnreadableImage] = []
+    assert len(read(folder(classed, size=(5, 7)), None, unreadable)) == 6
+    assert str(unreadable[0]).startswith("emu/c.png: the picture is 4×7, not 5×7; resize it")
+    stretched = pixels_of(read(folder(classed, size=(5, 7), resize="stretch")))
+    assert np.array_equal(stretched[:6], PIXELS)
+    expected = Image.fromarray(PIXELS[0, :4]).resize((7, 5), Image.Resampling.BILINEAR)
+    assert np.array_equal(stretched[6], np.asarray(expected))
+    cropped = read(open_source(str(classed), size=4, resize="shorter-side-crop"))
+    assert cropped.images.shape == (7, 3, 4, 4)
 
 
 def test_a_picture_that_has_the_size_is_never_resampled() -> None:
     picture = PIXELS[0]
-    for rule in RULES:
-        assert fit(picture, (5, 7), rule) is picture
+    for rule in RESIZE_RULES:
+        assert resize(picture, (5, 7), rule) is picture
 
 
 @pytest.mark.parametrize(
@@ -310,30 +319,38 @@ def test_the_stated_size_is_that_of_the_upright_picture(tmp_path: Path, orientat
 
 
 def test_the_digest_of_a_folder_tells_contents_apart(classed: Path) -> None:
-    found = [folder(classed).digest, folder(classed, channels=1).digest, folder(classed, size=4).digest]
-    assert folder(classed).digest == found[0]
+    digests = [folder(classed).digest, folder(classed, channels=1).digest, folder(classed, size=4).digest]
+    assert folder(classed).digest == digests[0]
     (classed / "cat" / "a.png").rename(classed / "dog" / "c.png")
-    found.append(folder(classed).digest)
+    digests.append(folder(classed).digest)
     save(classed / "dog" / "c.png", PIXELS[1])
-    found.append(folder(classed).digest)
-    assert len(set(found)) == 5
+    digests.append(folder(classed).digest)
+    assert len(set(digests)) == 5
 
 
 def test_a_credit_is_told_image_by_image(tmp_path: Path) -> None:
     home = tabled(
         tmp_path / "photos",
-        "file,label,author\n0.png,0,O&#x27;Ann\n./1.png,1,{label} Bo\n2.png,1,C\\304\\201\\305\\227y\n",
+        "file,label,author\n0.png,0,O&#x27;Ann\n./1.png,1,{label} Bo\n2.png,1,Cāŗy\n",
     )
-    credit = credit_of(f"{home}:label", "{author}, class {label}, CC BY")
-    told = [credit(name) for name in open_source(f"{home}:label").ids]
-    assert told == ["O'Ann, class 0, CC BY", "{label} Bo, class 1, CC BY", "Cāŗy, class 1, CC BY"]
+    credit = image_credits(f"{home}:label", "{author}, class {label}, CC BY")
+    texts = [credit(name) for name in open_source(f"{home}:label").ids]
+    assert texts == ["O'Ann, class 0, CC BY", "{label} Bo, class 1, CC BY", "Cāŗy, class 1, CC BY"]
     assert credit("of another source.png") == ""
-    assert credit_of("digits", "by one and all")("7") == "by one and all"
+    assert image_credits("digits", "by one and all")("7") == "by one and all"
 
 
 def test_a_credit_whose_column_is_not_there_is_refused(tmp_path: Path) -> None:
     home = tabled(tmp_path / "photos", "file,label\n0.png,0\n1.png,1\n2.png,1\n")
     with pytest.raises(OptionError, match=r"but 'author' is no column of .*labels\.csv; allowed: file, label"):
-        credit_of(str(home), "by {author}")
+        image_credits(str(home), "by {author}")
     with pytest.raises(OptionError, match=r"credit is 'by \{author\}', but digits has no labels\.csv with 'author'"):
-        credit_of("digits", "by {author}")
+        image_credits("digits", "by {author}")
+
+
+def test_image_files_lists_images_in_order_and_leaves_out_hidden_and_other_files(classed: Path) -> None:
+    (classed / "notes.txt").write_text("no image", encoding="utf-8")
+    save(classed / ".hidden" / "a.png", PIXELS[0])
+    save(classed / "cat" / ".b.png", PIXELS[0])
+    assert image_files(classed) == [classed / name for name in FILES]
+    assert image_files(str(classed / "none")) == []

@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from benfourier.data.arrays import ArraySource
-from benfourier.data.groups import GroupedSource
-from benfourier.data.joined import JoinedSource
+from benfourier.data.sources import ArraySource, GroupedSource, JoinedSource
 from benfourier.errors import InputError, OptionError
 
 NAMES = ("ant", "bee", "cat", "dog", "elm")
@@ -19,12 +17,12 @@ def pets(name: str = "pets", side: int = 4) -> ArraySource:
 
 def test_classes_are_gathered_by_number_range_and_name_and_the_others_left_out() -> None:
     source = pets()
-    found = GroupedSource(source, {"insect": ["0-1"], "mammal": ["dog", 2]})
-    assert found.classes == ("insect", "mammal")
-    assert found.rows.tolist() == [row for row in range(15) if row % 5 != 4]
-    assert found.labels.tolist() == [0, 0, 1, 1] * 3
-    assert found.ids == tuple(source.ids[row] for row in found.rows)
-    assert np.array_equal(found.pixels([4, 0]), source.pixels([5, 0]))
+    grouped = GroupedSource(source, {"insect": ["0-1"], "mammal": ["dog", 2]})
+    assert grouped.classes == ("insect", "mammal")
+    assert grouped.rows.tolist() == [row for row in range(15) if row % 5 != 4]
+    assert grouped.labels.tolist() == [0, 0, 1, 1] * 3
+    assert grouped.ids == tuple(source.ids[row] for row in grouped.rows)
+    assert np.array_equal(grouped.pixels([4, 0]), source.pixels([5, 0]))
 
 
 def test_other_groups_are_another_source() -> None:
@@ -32,20 +30,20 @@ def test_other_groups_are_another_source() -> None:
 
 
 def test_groups_that_the_source_knows_nothing_of_are_told() -> None:
-    assert GroupedSource(pets(), {"a": [0], "b": ["dog"]}).strangers() == []
-    assert GroupedSource(pets(), {"a": [0], "b": [7], "c": ["dgo", 1]}).strangers() == ["b", "dgo"]
+    assert GroupedSource(pets(), {"a": [0], "b": ["dog"]}).unknown_groups() == []
+    assert GroupedSource(pets(), {"a": [0], "b": [7], "c": ["dgo", 1]}).unknown_groups() == ["b", "dgo"]
 
 
 @pytest.mark.parametrize(
-    ("groups", "told"),
+    ("groups", "complaint"),
     [
         ({"a": ["0-2"], "b": [2]}, "b holds 2, and so does a; a class has one group at most"),
         ({"a": [2], "b": ["cat"]}, "a and b both hold class 2, 'cat'; a class has one group at most"),
         ({"a": ["3-1"], "b": [2]}, "'3-1' ends before it begins"),
     ],
 )
-def test_a_class_has_one_group(groups: dict[str, list[int | str]], told: str) -> None:
-    with pytest.raises(OptionError, match=told):
+def test_a_class_has_one_group(groups: dict[str, list[int | str]], complaint: str) -> None:
+    with pytest.raises(OptionError, match=complaint):
         GroupedSource(pets(), groups)
 
 
@@ -56,11 +54,11 @@ def test_groups_without_any_image_are_refused() -> None:
 
 def test_joined_sources_are_one_with_ids_of_their_own() -> None:
     first, second = pets(), pets("more")
-    found = JoinedSource((first, second))
-    assert (found.name, len(found), found.classes) == ("pets + more", 30, NAMES)
-    assert found.ids[15] == f"more/{second.ids[0]}"
-    assert found.labels.tolist() == [*first.labels, *second.labels]
-    assert found.pixels([29, 3, 16])[:, 0, 0, 0].tolist() == [14, 3, 1]
+    joined = JoinedSource((first, second))
+    assert (joined.name, len(joined), joined.classes) == ("pets + more", 30, NAMES)
+    assert joined.ids[15] == f"more/{second.ids[0]}"
+    assert joined.labels.tolist() == [*first.labels, *second.labels]
+    assert joined.pixels([29, 3, 16])[:, 0, 0, 0].tolist() == [14, 3, 1]
 
 
 def test_numbers_may_stand_for_the_names_of_classes() -> None:

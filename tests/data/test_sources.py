@@ -11,7 +11,7 @@ import pytest
 
 from benfourier.data import ArraySource, Source, embedded, npz, open_source
 from benfourier.errors import InputError, MissingExtraError, OptionError
-from benfourier.store.digest import digest_of
+from benfourier.store.artifact import digest_of
 
 COLOUR = np.random.default_rng(1).integers(0, 256, (6, 5, 7, 3), dtype=np.uint8)
 GREY = COLOUR[..., 0]
@@ -129,7 +129,7 @@ def test_grey_images_get_their_channel_and_labels_may_stand_in_a_column(tmp_path
         ({"images": COLOUR, "labels": LABELS}, "its keys are images, labels; they must be x and y"),
         ({"x_test": COLOUR}, "its keys are x_test; they must be"),
         ({}, "its keys are none"),
-        ({"x_train": COLOUR, "y_train": LABELS}, "the part is not said; its parts are train"),
+        ({"x_train": COLOUR, "y_train": LABELS}, "no part is named; its parts are train"),
     ],
 )
 def test_an_npz_that_does_not_fit_is_refused_with_the_reason(
@@ -264,7 +264,7 @@ def test_a_path_to_an_npz_opens_it_and_a_colon_names_the_part(tmp_path: Path) ->
     assert len(open_source(f"{path}:train")) == 6
     assert len(open_source(f"{path}:test")) == 2
     renamed = path.rename(tmp_path / "without:suffix")
-    with pytest.raises(OptionError, match="the part is not said"):
+    with pytest.raises(OptionError, match="no part is named"):
         open_source(str(renamed))
     assert len(open_source(f"{renamed}:test")) == 2
 

@@ -27,10 +27,10 @@ SEEDS = st.integers(0, 2**32 - 1)
 @given(COUNTS, SEEDS, st.integers(1, 3))
 def test_no_source_image_is_in_two_parts_and_none_is_lost(counts: list[int], seed: int, twins: int) -> None:
     ids, labels = rows(counts, twins)
-    found = split(ids, labels, seed=seed)
-    assert list(found) == list(PARTS)
-    assert sorted(np.concatenate(list(found.values())).tolist()) == list(range(len(ids)))
-    sources = [{ids[row] for row in part} for part in found.values()]
+    parts = split(ids, labels, seed=seed)
+    assert list(parts) == list(PARTS)
+    assert sorted(np.concatenate(list(parts.values())).tolist()) == list(range(len(ids)))
+    sources = [{ids[row] for row in part} for part in parts.values()]
     assert sum(map(len, sources)) == len(set().union(*sources))
 
 
@@ -79,11 +79,11 @@ def test_small_classes_do_not_pull_the_totals_away() -> None:
 
 def test_a_seed_always_gives_the_same_split() -> None:
     ids, labels = rows([4, 3])
-    found = split(ids, labels, seed=7)
-    assert {name: part.tolist() for name, part in found.items()} == {
+    parts = split(ids, labels, seed=7)
+    assert {name: part.tolist() for name, part in parts.items()} == {
         name: part.tolist() for name, part in split(ids, np.array(labels), seed=7).items()
     }
-    assert any((split(ids, labels, seed=seed)["test"].tolist() != found["test"].tolist()) for seed in range(20))
+    assert any((split(ids, labels, seed=seed)["test"].tolist() != parts["test"].tolist()) for seed in range(20))
 
 
 def test_every_image_is_tested_about_as_often_as_the_others() -> None:
@@ -104,10 +104,10 @@ def test_images_stay_where_they_were_when_another_class_grows() -> None:
 @given(st.lists(st.integers(5, 20), min_size=1, max_size=5), st.integers(2, 5), SEEDS)
 def test_folds_test_every_row_once_and_share_no_source(counts: list[int], number: int, seed: int) -> None:
     ids, labels = rows(counts, twins=2)
-    found = folds(ids, labels, number, seed=seed)
-    assert len(found) == number
-    assert sorted(row for fold in found for row in fold.test.tolist()) == list(range(len(ids)))
-    for fold in found:
+    rounds = folds(ids, labels, number, seed=seed)
+    assert len(rounds) == number
+    assert sorted(row for fold in rounds for row in fold.test.tolist()) == list(range(len(ids)))
+    for fold in rounds:
         assert sorted([*fold.train.tolist(), *fold.test.tolist()]) == list(range(len(ids)))
         assert {ids[row] for row in fold.train}.isdisjoint(ids[row] for row in fold.test)
         assert {labels[row] for row in fold.test} == set(range(len(counts)))
@@ -154,5 +154,5 @@ def test_seed_and_number_must_be_whole() -> None:
 @pytest.mark.parametrize("count", [3, 5, 8])
 def test_parts_with_small_shares_get_their_one_from_the_largest(count: int) -> None:
     ids, labels = rows([count])
-    found = split(ids, labels, {"a": 0.9, "b": 0.05, "c": 0.05}, seed=0)
-    assert [len(part) for part in found.values()] == [count - 2, 1, 1]
+    parts = split(ids, labels, {"a": 0.9, "b": 0.05, "c": 0.05}, seed=0)
+    assert [len(part) for part in parts.values()] == [count - 2, 1, 1]

@@ -1,27 +1,25 @@
 """Images and where they come from: sources, splits, and the record of examples."""
 
-from benfourier.data.arrays import ArraySource, npz
-from benfourier.data.embedded import embedded
-from benfourier.data.examples import Examples
-from benfourier.data.files import read_image
+from benfourier.data.examples import ExamplePart, Examples
 from benfourier.data.folders import FolderSource, folder
-from benfourier.data.funnel import Funnel
-from benfourier.data.official import cifar10, mnist, svhn
-from benfourier.data.opening import open_source
-from benfourier.data.reading import Batch, Reading, Refusal, batches, read
-from benfourier.data.source import Source
-from benfourier.data.splits import Fold, folds, split, spread
+from benfourier.data.formats import cifar10, embedded, mnist, npz, svhn
+from benfourier.data.image_files import read_image
+from benfourier.data.images import LabelledImages, UnreadableImage, batches, read
+from benfourier.data.open_source import open_source
+from benfourier.data.sources import ArraySource, GroupedSource, JoinedSource, Source
+from benfourier.data.splits import Fold, folds, split, stratified_order
 
 __all__ = [
     "ArraySource",
-    "Batch",
+    "ExamplePart",
     "Examples",
     "Fold",
     "FolderSource",
-    "Funnel",
-    "Reading",
-    "Refusal",
+    "GroupedSource",
+    "JoinedSource",
+    "LabelledImages",
     "Source",
+    "UnreadableImage",
     "batches",
     "cifar10",
     "embedded",
@@ -33,6 +31,6 @@ __all__ = [
     "read",
     "read_image",
     "split",
-    "spread",
+    "stratified_order",
     "svhn",
 ]

@@ -1,25 +1,35 @@
 """Clean images with their noisy and adversarial twins: what detectors are fitted to and measured on."""
 
 import json
-import math
-from collections.abc import Mapping
+from collections.abc import ItemsView, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from os import PathLike
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from benfourier.data.funnel import Funnel
-from benfourier.data.source import check_unique, checked_indices
-from benfourier.errors import ImageError, InputError, OptionError, StoreError, check_choice, check_seed
+from benfourier.data.images import LabelledImages
+from benfourier.data.sources import check_unique, checked_indices
+from benfourier.errors import ImageError, InputError, StoreError, check_choice, check_number, check_seed, check_whole
 from benfourier.store import artifact
 
 KIND = "benfourier-examples"
-SCHEMA = 1
-GROUPS = ("attacked", "success")
+SCHEMA = artifact.SCHEMAS[KIND]
+# Names of the groups of arrays in a file, by field.
+GROUPS = {"noisy": "noisy", "adversarial": "attacked", "success": "success"}
+Counts = tuple[tuple[str, int], ...]
+
+
+class ExamplePart(NamedTuple):
+    """Images of one kind: "clean", the name of a level of noise, or the name of an attack that succeeded on them."""
+
+    kind: str
+    images: LabelledImages
+    adversarial: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,108 +38,114 @@ class Examples:
 
     Args:
         clean: float32 (N, C, H, W).
-        noisy: the same with Gaussian noise.
-        attacked: by attack, the same as that attack left them, whether it succeeded or not.
+        noisy: by name of the level, the same with Gaussian noise; one level is called "noisy".
+        adversarial: by attack, the same as that attack left them, whether it succeeded or not; may be empty.
         success: by attack, bool (N,): where it succeeded.
         labels: int64 (N,), the true classes.
         ids: source image of each row, unique.
-        noise_level: standard deviation of the noise, in pixel values.
-        funnel: how many images were left after each step; the last count is N.
+        noise_levels: standard deviation of each noise, in pixel values, by the names of noisy.
+        counts: steps with the number of images left after each; the last count is N.
         seed: of the draws that made the examples.
         options: what else they were made with, as JSON can hold it.
     """
 
     clean: Tensor
-    noisy: Tensor
-    attacked: Mapping[str, Tensor]
+    noisy: Mapping[str, Tensor]
+    adversarial: Mapping[str, Tensor]
     success: Mapping[str, Tensor]
     labels: Tensor
     ids: tuple[str, ...]
-    noise_level: float
-    funnel: Funnel
+    noise_levels: Mapping[str, float]
+    counts: Counts
     seed: int
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("attacked", "success"):
+        for name in (*GROUPS, "noise_levels"):
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
         object.__setattr__(self, "ids", tuple(self.ids))
         object.__setattr__(self, "options", _as_json(self.options))
+        object.__setattr__(self, "counts", _checked_counts(self.counts))
+        self._check_names()
         self._check_images()
         self._check_rows()
         check_unique(self.ids, "examples")
         check_seed(self.seed)
-        if not (math.isfinite(self.noise_level) and self.noise_level >= 0):
-            raise OptionError(f"noise_level is {self.noise_level!r}; it must be a finite number of at least 0")
-        if not self.funnel.steps or self.funnel.steps[-1][1] != len(self):
-            told = f"ends with {self.funnel.steps[-1]}" if self.funnel.steps else "is empty"
-            raise InputError(f"the funnel {told}; its last step must leave the {len(self)} images that are held")
+        for name, level in self.noise_levels.items():
+            check_number(f"noise_levels[{name!r}]", level, least=0)
+        if not self.counts or self.counts[-1][1] != len(self):
+            end = f"end with {self.counts[-1]}" if self.counts else "are empty"
+            raise InputError(f"counts {end}; the last step must leave the {len(self)} images that are held")
+
+    def _check_names(self) -> None:
+        for one, other in (("noisy", "noise_levels"), ("adversarial", "success")):
+            first, second = getattr(self, one), getattr(self, other)
+            if first.keys() != second.keys():
+                raise InputError(f"{one} has {', '.join(first) or 'none'} and {other} {', '.join(second) or 'none'}")
+        kinds = ("clean", *self.noisy, *self.adversarial)
+        if len(set(kinds)) < len(kinds):
+            raise InputError(f"kinds of images are called {', '.join(kinds)}; each needs a name of its own")
 
     def _check_images(self) -> None:
-        if not self.attacked:
-            raise InputError("attacked is empty; there must be at least one attack")
-        named = {f"attacked[{attack!r}]": images for attack, images in self.attacked.items()}
-        for name, images in {"clean": self.clean, "noisy": self.noisy, **named}.items():
+        groups = {f"{group}[{name!r}]": x for group in ("noisy", "adversarial") for name, x in self._group(group)}
+        for name, images in {"clean": self.clean, **groups}.items():
             _check_tensor(name, images, torch.float32)
             if images.ndim != 4 or images.shape != self.clean.shape or images.numel() == 0:
-                raise ImageError(
-                    f"{name} has shape {tuple(images.shape)} and clean {tuple(self.clean.shape)}; "
-                    "all must have the same (N, C, H, W), none of these 0"
-                )
+                problem = f"{name} has shape {tuple(images.shape)} and clean {tuple(self.clean.shape)}"
+                raise ImageError(f"{problem}; all must have the same (N, C, H, W), none of these 0")
             if not images.isfinite().all():
                 bad = (~images.isfinite()).flatten(1).any(1).nonzero().flatten().tolist()
                 raise ImageError(f"{name} holds NaN or infinity in the rows {bad[:5]}; every pixel must be a number")
 
     def _check_rows(self) -> None:
-        if self.attacked.keys() != self.success.keys():
-            raise InputError(f"attacked has {', '.join(self.attacked)} and success {', '.join(self.success) or 'none'}")
+        count = len(self.clean)
         masks = {f"success[{attack!r}]": mask for attack, mask in self.success.items()}
         for name, rows in {"labels": self.labels, **masks}.items():
             _check_tensor(name, rows, torch.int64 if name == "labels" else torch.bool)
-            if rows.shape != (len(self.clean),):
-                raise InputError(
-                    f"{name} has shape {tuple(rows.shape)}; it must be ({len(self.clean)},), one per image"
-                )
-        if len(self.ids) != len(self.clean):
-            raise InputError(f"there are {len(self.clean)} images and {len(self.ids)} ids; each image needs one id")
+            if rows.shape != (count,):
+                raise InputError(f"{name} has shape {tuple(rows.shape)}; it must be ({count},), one per image")
+        if len(self.ids) != count:
+            raise InputError(f"there are {count} images and {len(self.ids)} ids; each image needs one id")
+        if not all(isinstance(name, str) for name in self.ids):
+            raise InputError("ids must be text; use the names of the source images")
         if self.labels.min() < 0:
             raise InputError(f"label {int(self.labels.min())} is unknown; labels count classes from 0")
+
+    def _group(self, name: str) -> ItemsView[str, Tensor]:
+        tensors: Mapping[str, Tensor] = getattr(self, name)
+        return tensors.items()
 
     def __len__(self) -> int:
         return len(self.clean)
 
     def __repr__(self) -> str:
         shape = "×".join(map(str, self.clean.shape))
-        won = ", ".join(f"{attack} {int(mask.sum())}/{len(self)}" for attack, mask in self.success.items())
-        return f"Examples({shape}, succeeded: {won}, noise_level={self.noise_level:.4g}, seed={self.seed})"
+        successes = ", ".join(f"{attack} {int(mask.sum())}/{len(self)}" for attack, mask in self.success.items())
+        levels = ", ".join(f"{name} {level:.4g}" for name, level in self.noise_levels.items())
+        return f"Examples({shape}, succeeded: {successes or 'none'}, noise: {levels or 'none'}, seed={self.seed})"
 
     @property
     def attacks(self) -> tuple[str, ...]:
         """Names of the attacks."""
-        return tuple(self.attacked)
+        return tuple(self.adversarial)
 
-    @property
-    def adversarial(self) -> Tensor:
-        """The images of the one attack, (N, C, H, W); with several attacks, for_attack says which."""
-        if len(self.attacked) > 1:
-            raise OptionError(
-                f"these examples hold the attacks {', '.join(self.attacks)}; take one with for_attack(name)"
-            )
-        return self.attacked[self.attacks[0]]
+    def parts(self) -> Iterator[ExamplePart]:
+        """Yields clean and noisy images, and each attack's where it succeeded, with their kind."""
+        for kind, images in {"clean": self.clean, **self.noisy}.items():
+            yield ExamplePart(kind, LabelledImages(images, self.labels, self.ids), adversarial=False)
+        for attack, images in self.adversarial.items():
+            rows = self.success[attack].nonzero().flatten()
+            if len(rows):
+                yield ExamplePart(attack, LabelledImages(images, self.labels, self.ids).take(rows), adversarial=True)
 
     def take(self, indices: ArrayLike, step: str = "taken") -> "Examples":
-        """Returns some of the rows; the funnel names the step by which the others fell."""
+        """Returns some of the rows; step is what counts call the selection."""
         rows = torch.from_numpy(checked_indices(indices, len(self)))
-        return replace(
-            self,
-            clean=self.clean[rows],
-            noisy=self.noisy[rows],
-            attacked={attack: images[rows] for attack, images in self.attacked.items()},
-            success={attack: mask[rows] for attack, mask in self.success.items()},
-            labels=self.labels[rows],
-            ids=tuple(self.ids[row] for row in rows.tolist()),
-            funnel=self.funnel.then(step, len(rows)),
-        )
+        fields: dict[str, Any] = {
+            group: {name: tensor[rows] for name, tensor in self._group(group)} for group in GROUPS
+        }
+        ids, counts = tuple(self.ids[row] for row in rows.tolist()), (*self.counts, (step, len(rows)))
+        return replace(self, clean=self.clean[rows], labels=self.labels[rows], ids=ids, counts=counts, **fields)
 
     def for_attack(self, attack: str) -> "Examples":
         """Returns the rows in which one attack succeeded, with that attack only."""
@@ -137,36 +153,54 @@ class Examples:
         rows = self.success[attack].nonzero().flatten()
         if not len(rows):
             raise InputError(f"{attack} succeeded on none of {len(self)} images; give it more steps or a larger budget")
-        alone = replace(self, attacked={attack: self.attacked[attack]}, success={attack: self.success[attack]})
+        alone = replace(self, adversarial={attack: self.adversarial[attack]}, success={attack: self.success[attack]})
         return alone.take(rows.cpu(), f"{attack} succeeded")
 
     def save(self, path: str | PathLike[str]) -> None:
         """Writes everything to one safetensors file, whole or not at all."""
-        plain = {"clean": self.clean, "noisy": self.noisy, "labels": self.labels}
-        grouped = {f"{group}/{name}": rows for group in GROUPS for name, rows in getattr(self, group).items()}
-        arrays = {name: tensor.detach().cpu().numpy() for name, tensor in {**plain, **grouped}.items()}
+        groups = {f"{key}/{name}": tensor for group, key in GROUPS.items() for name, tensor in self._group(group)}
+        tensors = {"clean": self.clean, "labels": self.labels, **groups}
         manifest = {
             "attacks": self.attacks,
             "ids": self.ids,
-            "noise_level": self.noise_level,
-            "funnel": self.funnel.steps,
+            "noise_levels": dict(self.noise_levels),
+            "funnel": self.counts,
             "seed": self.seed,
             "options": dict(self.options),
         }
+        arrays = {name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()}
         artifact.write(path, KIND, SCHEMA, manifest, arrays)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> "Examples":
         """Returns the examples in a file that save wrote, or raises StoreError."""
-        manifest, arrays = artifact.read(path, KIND, SCHEMA)
-        held = {name: torch.from_numpy(array) for name, array in arrays.items()}
         try:
-            given = {name: manifest[name] for name in ("noise_level", "seed", "options", "ids")}
-            given |= {name: held[name] for name in ("clean", "noisy", "labels")}
-            given |= {group: {name: held[f"{group}/{name}"] for name in manifest["attacks"]} for group in GROUPS}
-            return cls(**given, funnel=Funnel(tuple((name, count) for name, count in manifest["funnel"])))
-        except (InputError, KeyError, TypeError, ValueError) as error:
-            raise StoreError(f"{path}: its manifest and its arrays do not fit ({error}); make it again") from error
+            manifest, arrays = artifact.read(path, KIND, SCHEMA)
+        except StoreError as error:
+            raise StoreError(str(error).replace("make it again", "make the examples again")) from error
+        try:
+            tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+            fields = {name: manifest[name] for name in ("noise_levels", "seed", "options", "ids")}
+            fields |= {name: tensors.pop(name) for name in ("clean", "labels")}
+            for group, key in GROUPS.items():
+                names = manifest["noise_levels"] if group == "noisy" else manifest["attacks"]
+                fields[group] = {name: tensors.pop(f"{key}/{name}") for name in names}
+            if tensors:
+                raise InputError(f"it holds arrays that belong to nothing: {', '.join(sorted(tensors))}")
+            return cls(**fields, counts=manifest["funnel"])
+        except (AttributeError, InputError, KeyError, TypeError, ValueError) as error:
+            problem = f"its manifest and its arrays do not fit ({error})"
+            raise StoreError(f"{path}: {problem}; make the examples again") from error
+
+
+def _checked_counts(counts: Sequence[tuple[str, int]]) -> Counts:
+    """Counts as pairs of text and whole number, or InputError if a count rises."""
+    pairs = [(str(name), check_whole(f"count of {name!r}", count, least=0)) for name, count in counts]
+    for (_, before), (name, count) in pairwise(pairs):
+        if count > before:
+            problem = f"{count} images are left after {name!r} and {before} before"
+            raise InputError(f"{problem}; a step can only remove images")
+    return tuple(pairs)
 
 
 def _check_tensor(name: str, value: Any, dtype: torch.dtype) -> None:
@@ -180,6 +214,5 @@ def _as_json(options: Mapping[str, Any]) -> Mapping[str, Any]:
     try:
         return MappingProxyType(json.loads(json.dumps(dict(options), allow_nan=False)))
     except (TypeError, ValueError) as error:
-        raise InputError(
-            f"options cannot be written as JSON ({error}); use text, numbers, lists and mappings"
-        ) from error
+        problem = f"options cannot be written as JSON ({error})"
+        raise InputError(f"{problem}; use text, numbers, lists and mappings") from error

@@ -1,107 +1,88 @@
-"""Folders of image files as a source; files are read when they are asked for."""
+"""Folders of image files as a source, labelled by sub-folder or by a labels.csv; files are read when asked for."""
 
+import csv
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from benfourier.data.files import read_image, read_size
-from benfourier.data.labels import Labelled, labelled_files
-from benfourier.data.resize import RULES, fit
-from benfourier.data.source import check_unique, checked_indices
-from benfourier.errors import ImageError, OptionError, check_choice, check_whole
-from benfourier.store.digest import digest_of
+from benfourier.data.image_files import RESIZE_RULES, read_image, read_size, resize
+from benfourier.data.sources import MAX_CLASSES, Content, Source, check_unique, checked_indices
+from benfourier.errors import ImageError, InputError, OptionError, check_choice, check_whole
+from benfourier.store.artifact import digest_of
+
+TABLE = "labels.csv"
+FILE_COLUMNS = ("file", "filename", "image", "path")
+NAME_COLUMNS = ("class_name", "class", "name")
+SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+
+Labels = tuple[tuple[str, ...], NDArray[np.int64], tuple[str, ...]]  # files, their labels, names of the classes
 
 
 @dataclass(frozen=True, eq=False)
-class FolderSource:
-    """A source whose images are files; the id of an image is its path below the folder.
-
-    Args:
-        folder: where the files lie.
-        listed: which files, with which labels.
-        channels: 1 for grey, 3 for colour.
-        size: height and width; None if all files have the same.
-        resize: what becomes of files of another size: "exact" refuses them, "shorter-side-crop" and "stretch" scale.
-    """
+class FolderSource(Source):
+    """A source whose images are files; the id of an image is its path below the folder."""
 
     folder: Path
-    listed: Labelled
-    channels: int = 3
-    size: tuple[int, int] | None = None
-    resize: str = "exact"
+    ids: tuple[str, ...]  # paths below the folder, with forward slashes
+    labels: NDArray[np.int64]  # one per file
+    classes: tuple[str, ...]  # names of the classes, in the order of the labels
+    channels: int = 3  # 1 for grey, 3 for colour
+    size: tuple[int, int] | None = None  # height and width; None if all files have the same
+    resize: str = "exact"  # what becomes of files of another size, one of RESIZE_RULES
 
     def __post_init__(self) -> None:
-        check_choice("resize", self.resize, RULES)
+        check_choice("resize", self.resize, RESIZE_RULES)
         if self.channels not in (1, 3):
             raise OptionError(f"channels is {self.channels!r}; allowed: 1 for grey, 3 for colour")
         check_unique(self.ids, str(self.folder))
-
-    @property
-    def name(self) -> str:
-        """The folder's name."""
-        return self.folder.resolve().name
-
-    @property
-    def ids(self) -> tuple[str, ...]:
-        """Paths below the folder, with forward slashes."""
-        return self.listed.files
-
-    @property
-    def labels(self) -> NDArray[np.int64]:
-        """One per image."""
-        return self.listed.labels
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """Names of the classes, in the order of the labels."""
-        return self.listed.classes
-
-    def __len__(self) -> int:
-        return len(self.ids)
+        object.__setattr__(self, "name", self.folder.resolve().name)
 
     @cached_property
-    def digest(self) -> str:
-        """SHA-256 of names, labels, options and the bytes of every file."""
-        options = f"{self.channels} {self.size} {self.resize}"
-        held = (_bytes(self.folder / file) for file in self.ids)
-        return digest_of((options, *self.ids, "classes", *self.classes, self.labels, *map(digest_of, held)))
-
-    @cached_property
-    def height_width(self) -> tuple[int, int]:
-        """The size of all images: the one given, or the one that all headers state."""
+    def image_size(self) -> tuple[int, int]:
+        """Height and width of all images: as the size says, or the one that all headers state."""
         if self.size is not None:
             return self.size
-        counted = Counter(size for size in map(_stated_size, self._paths(range(len(self)))) if size)
-        if len(counted) > 1:
-            told = ", ".join(f"{count} of {h}×{w}" for (h, w), count in counted.most_common(3))
-            raise OptionError(
-                f"{self.folder}: its images have {len(counted)} sizes ({told}); "
-                'give size=, and resize="shorter-side-crop" or "stretch"'
-            )
-        if not counted:
+        counts: Counter[tuple[int, int]] = Counter()
+        for name in self.ids:
+            with suppress(ImageError):  # such files are refused when they are read
+                counts[read_size(self.folder / name)] += 1
+        if len(counts) > 1:
+            examples = ", ".join(f"{count} of {h}×{w}" for (h, w), count in counts.most_common(3))
+            problem = f"its images have {len(counts)} sizes ({examples})"
+            raise OptionError(f'{self.folder}: {problem}; give size=, and resize="shorter-side-crop" or "stretch"')
+        if not counts:
             raise OptionError(f"{self.folder}: none of its {len(self)} files can be read as an image; look at them")
-        return next(iter(counted))
+        return next(iter(counts))
 
     def pixels(self, indices: ArrayLike) -> NDArray[np.uint8]:
         """Returns the images at some places, (n, H, W, C); raises ImageError with the name of the first bad file."""
         chosen = checked_indices(indices, len(self))
-        found = np.empty((len(chosen), *self.height_width, self.channels), np.uint8)
-        for place, path in enumerate(self._paths(chosen)):
+        pixels = np.empty((len(chosen), *self.image_size, self.channels), np.uint8)
+        for place, index in enumerate(chosen):
+            path = self.folder / self.ids[index]
             picture = read_image(path, self.channels)
             try:
-                found[place] = fit(picture, self.height_width, self.resize)
+                pixels[place] = resize(picture, self.image_size, self.resize)
             except ImageError as error:
                 raise ImageError(f"{path}: {error}") from error
-        return found
+        return pixels
 
-    def _paths(self, indices: Sequence[int] | NDArray[np.intp]) -> list[Path]:
-        return [self.folder / self.ids[index] for index in indices]
+    def _content(self) -> Content:
+        options = f"{self.channels} {self.size} {self.resize}"
+        digests = []
+        for name in self.ids:
+            content = list[bytes]()  # stays empty for a file that cannot be opened
+            with suppress(OSError):
+                content.append((self.folder / name).read_bytes())
+            digests.append(digest_of(content))
+        return (options, *self.ids, "classes", *self.classes, self.labels, *digests)
 
 
 def folder(
@@ -115,13 +96,8 @@ def folder(
 ) -> FolderSource:
     """Returns the images below a folder that has a labels.csv, or one sub-folder per class.
 
-    Args:
-        path: the folder.
-        column: the column of labels.csv that holds the labels; by default "label", or the only one named "label...".
-        classes: names in the order of the labels; by default as labels.csv tells, or sub-folders in order of name.
-        channels: 1 for grey, 3 for colour.
-        size: height and width, or one number for both; None if all files have the same.
-        resize: what becomes of files of another size: "exact" refuses them, "shorter-side-crop" and "stretch" scale.
+    The column of labels.csv is by default "label", or the only one named "label..."; classes are by default those of
+    labels.csv, or the sub-folders in order of name. One number as size stands for both sides.
     """
     where = Path(path)
     sides = (size, size) if isinstance(size, int) else size
@@ -129,20 +105,116 @@ def folder(
         if len(sides) != 2:
             raise OptionError(f"size is {size!r}; it must be one whole number, or height and width")
         sides = (check_whole("size", sides[0]), check_whole("size", sides[1]))
-    return FolderSource(where, labelled_files(where, column, classes), channels, sides, resize)
+    if not where.is_dir():
+        raise InputError(f"{where}: it is not a folder; give a folder of images")
+    has_table = (where / TABLE).is_file()
+    if column is not None and not has_table:
+        raise OptionError(f"{where}: column is {column!r}, but there is no {TABLE}; leave it out")
+    labels = _by_table(where / TABLE, column, classes) if has_table else _by_folder(where, classes)
+    return FolderSource(where, *labels, channels, sides, resize)
 
 
-def _stated_size(path: Path) -> tuple[int, int] | None:
-    """The size in a file's header; None for files that will be refused when they are read."""
+def _by_folder(folder: Path, classes: Sequence[str] | None) -> Labels:
+    """Files with the name of the sub-folder as label; other and hidden files beside them are left alone."""
+    folders = sorted(sub for sub in folder.iterdir() if sub.is_dir() and not sub.name.startswith("."))
+    pairs = [(file.relative_to(folder), sub.name) for sub in folders for file in sorted(sub.rglob("*.*"))]
+    pairs = [pair for pair in pairs if pair[0].name.lower().endswith(SUFFIXES)]
+    pairs = [pair for pair in pairs if not any(word.startswith(".") for word in pair[0].parts)]
+    if not pairs:
+        raise InputError(f"{folder}: it holds neither {TABLE} nor class folders with images; add one of them")
+    names = tuple(classes or [sub.name for sub in folders])
+    labels = _places([label for _, label in pairs], names, folder)
+    return tuple(file.as_posix() for file, _ in pairs), labels, names
+
+
+def image_files(folder: str | PathLike[str]) -> list[Path]:
+    """Returns the image files below a folder in order of name, hidden ones left out."""
+    names = [file.relative_to(folder) for file in sorted(Path(folder).rglob("*")) if file.is_file()]
+    visible = [name for name in names if not any(word.startswith(".") for word in name.parts)]
+    return [folder / name for name in visible if name.name.lower().endswith(SUFFIXES)]
+
+
+def _by_table(table: Path, column: str | None, classes: Sequence[str] | None) -> Labels:
+    rows = table_rows(table)
+    columns = list(rows[0])
+    label_column = _label_column(columns, column, table)
+    files = table_files(table, rows)
+    words = [row[label_column] for row in rows]
+    if "" in words:
+        raise InputError(f"{table}: line {words.index('') + 2} has no {label_column}; every image needs a label")
+    if not all(word.removeprefix("-").isdecimal() for word in words):
+        names = tuple(classes or sorted(set(words)))
+        return files, _places(words, names, table), names
+    for place, word in enumerate(words, 2):
+        if not 0 <= int(word) < MAX_CLASSES:
+            problem = f"line {place} has the label {word}"
+            raise InputError(f"{table}: {problem}; labels count classes from 0, {MAX_CLASSES:,} at most")
+    labels = np.array([int(word) for word in words], np.int64)
+    names = tuple(classes or _names(labels, rows, table))
+    if labels.max() >= len(names):
+        raise InputError(f"{table}: label {labels.max()} is unknown; there are {len(names)} classes, from 0 on")
+    return files, labels, names
+
+
+def table_files(table: Path, rows: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
+    """Returns the files that the lines of a table name, as paths below its folder."""
+    column = next((name for name in FILE_COLUMNS if name in rows[0]), None)
+    if column is None:
+        raise InputError(f"{table}: its columns are {', '.join(rows[0])}; one must be {' or '.join(FILE_COLUMNS)}")
+    paths = [PurePosixPath(row[column].replace("\\", "/")) for row in rows]
+    for place, path in enumerate(paths):
+        if not path.parts or path.is_absolute() or ".." in path.parts or ":" in path.parts[0]:
+            problem = f"line {place + 2} names the file {rows[place][column]!r}"
+            raise InputError(f"{table}: {problem}; it must lie in the table's folder")
+    return tuple(path.as_posix() for path in paths)
+
+
+def table_rows(table: Path) -> list[dict[str, str]]:
+    """Returns the lines of a table by column, without spaces around words."""
     try:
-        return read_size(path)
-    except ImageError:
-        return None
+        with table.open(newline="", encoding="utf-8-sig") as file:
+            rows = list(csv.DictReader(file, strict=True))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{table}: it cannot be read as a table ({error}); save it as UTF-8 with commas") from error
+    if not rows:
+        raise InputError(f"{table}: it lists no files; its first line names the columns, such as file,label")
+    for place, row in enumerate(rows, 2):
+        if None in row or None in row.values():
+            raise InputError(f"{table}: line {place} has not as many words as the first one; quote words with commas")
+    return [{key.strip(): word.strip() for key, word in row.items()} for row in rows]
 
 
-def _bytes(path: Path) -> list[bytes]:
-    """A file's content; nothing for a file that cannot be opened."""
-    try:
-        return [path.read_bytes()]
-    except OSError:
-        return []
+def _label_column(columns: Sequence[str], column: str | None, table: Path) -> str:
+    likely = [name for name in columns if name.startswith("label")]
+    if column is None and ("label" in likely or len(likely) == 1):
+        return "label" if "label" in likely else likely[0]
+    if column is None or column not in columns:
+        problem = f"column is {column!r}" if column else "the column of the labels is not clear"
+        example = f"{table.parent.name}:{(likely or columns)[0]}"
+        allowed = f"its columns are {', '.join(columns)}"
+        raise OptionError(f"{table}: {problem}; {allowed}; add one to the path, as in {example}")
+    return column
+
+
+def _names(labels: NDArray[np.int64], rows: Sequence[Mapping[str, str]], table: Path) -> tuple[str, ...]:
+    """Names by label: from the column of names, and numbers for labels that do not occur."""
+    names = list(map(str, range(int(labels.max()) + 1)))
+    column = next((name for name in NAME_COLUMNS if name in rows[0]), None)
+    if column is None:
+        return tuple(names)
+    known: dict[int, str] = {}
+    for label, row in zip(labels.tolist(), rows, strict=True):
+        if known.setdefault(label, row[column]) != row[column]:
+            both = f"{known[label]!r} and {row[column]!r}"
+            raise InputError(f"{table}: label {label} is called {both}; one label has one name")
+        names[label] = row[column] or names[label]
+    return tuple(names)
+
+
+def _places(words: Sequence[str], classes: tuple[str, ...], where: Path) -> NDArray[np.int64]:
+    """The place of each word among the classes."""
+    places = {name: place for place, name in enumerate(classes)}
+    unknown = sorted(set(words) - places.keys())
+    if unknown:
+        raise InputError(f"{where}: label {unknown[0]!r} is unknown; the classes are {', '.join(classes)}")
+    return np.array([places[word] for word in words], np.int64)

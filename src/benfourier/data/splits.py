@@ -1,4 +1,4 @@
-"""Parts of a set of images that share no source image: seeded, stratified by label, whatever the order of the rows."""
+"""Splits that share no source image: seeded, stratified by label, independent of the order of the rows."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,8 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from benfourier.data.source import checked_labels
+from benfourier.data.seeds import image_seed
+from benfourier.data.sources import checked_labels
 from benfourier.errors import InputError, OptionError, check_seed, check_whole
 
 PARTS: Mapping[str, float] = MappingProxyType({"fit": 0.64, "calibrate": 0.16, "test": 0.20})
@@ -28,9 +29,9 @@ def split(
 ) -> dict[str, Indices]:
     """Returns the rows of each part, in ascending order; rows with the same id are always in the same part.
 
-    In every class the ids are put in the order of a hash of seed and id, then cut. So the order of the rows does not
-    matter. What rounding leaves over in one class is made up for in the next, so that no part's total exceeds its
-    share by one, unless classes are so small that a part has one image of them only because it needs one.
+    In every class the ids are sorted by a hash of seed and id, then cut, so the order of the rows does not matter.
+    What rounding leaves over in one class is made up for in the next: no part's total exceeds its share by one, unless
+    a class is so small that a part gets one image only because each part needs one.
 
     Args:
         ids: source image of each row; several rows may share one.
@@ -38,10 +39,12 @@ def split(
         parts: share of each part; they add up to 1.
         seed: another seed gives another split.
     """
-    shares = _checked_shares(parts)
+    shares = np.array(list(parts.values()), np.float64)
+    if not len(shares) or not (shares > 0).all() or abs(shares.sum() - 1) > 1e-9:
+        raise OptionError(f"parts are {dict(parts)}; they must be positive shares that add up to 1")
     check_seed(seed)
     rows = _rows_by_class(ids, labels)
-    found: list[list[int]] = [[] for _ in parts]
+    chosen: list[list[int]] = [[] for _ in parts]
     owed = np.zeros(len(parts))
     for label, sources in rows.items():
         if len(sources) < len(parts):
@@ -52,9 +55,9 @@ def split(
         counts = _counts(len(sources), shares, owed)
         order = sorted(sources, key=lambda source: _rank(source, seed))
         ends = np.cumsum(counts)
-        for place, (start, end) in enumerate(zip(ends - counts, ends, strict=True)):
-            found[place].extend(row for source in order[start:end] for row in sources[source])
-    return {name: np.sort(np.array(part, np.intp)) for name, part in zip(parts, found, strict=True)}
+        for part, start, end in zip(chosen, ends - counts, ends, strict=True):
+            part.extend(row for source in order[start:end] for row in sources[source])
+    return {name: np.sort(np.array(part, np.intp)) for name, part in zip(parts, chosen, strict=True)}
 
 
 def folds(ids: Sequence[str], labels: ArrayLike, number: int, *, seed: int) -> tuple[Fold, ...]:
@@ -65,10 +68,10 @@ def folds(ids: Sequence[str], labels: ArrayLike, number: int, *, seed: int) -> t
     return tuple(Fold(np.setdiff1d(everything, test), test) for test in tests.values())
 
 
-def spread(ids: Sequence[str], labels: ArrayLike, *, seed: int) -> Indices:
-    """Returns all rows in an order of which every beginning has the classes in their shares, as far as it can.
+def stratified_order(ids: Sequence[str], labels: ArrayLike, *, seed: int) -> Indices:
+    """Returns all rows in an order in which every prefix has the classes in their shares, as far as it can.
 
-    In every class the ids are put in the order of a hash of seed and id, and the classes take turns.
+    In every class the ids are sorted by a hash of seed and id, and the classes take turns.
     """
     check_seed(seed)
     turns: list[tuple[float, int, list[int]]] = []
@@ -78,24 +81,21 @@ def spread(ids: Sequence[str], labels: ArrayLike, *, seed: int) -> Indices:
     return np.array([row for *_, rows in sorted(turns) for row in rows], np.intp)
 
 
-def _checked_shares(parts: Mapping[str, float]) -> NDArray[np.float64]:
-    shares = np.array(list(parts.values()), np.float64)
-    if not len(shares) or not (shares > 0).all() or abs(shares.sum() - 1) > 1e-9:
-        raise OptionError(f"parts are {dict(parts)}; they must be positive shares that add up to 1")
-    return shares
+def hash_rank(seed: int, name: str) -> int:
+    """Returns the rank of one image in a draw: the images with the lowest ranks are drawn."""
+    return image_seed(seed, f"lot\0{name}")  # the word is part of the hash, and so of every result
 
 
 def _rows_by_class(ids: Sequence[str], labels: ArrayLike) -> dict[int, dict[str, list[int]]]:
     """The rows of every source image of every class, classes in ascending order."""
-    found: dict[int, dict[str, list[int]]] = {}
+    by_class: dict[int, dict[str, list[int]]] = {}
     known: dict[str, int] = {}
     for row, (source, label) in enumerate(zip(ids, checked_labels(labels, len(ids), "split").tolist(), strict=True)):
         if known.setdefault(source, label) != label:
-            raise InputError(
-                f"id {source!r} has the labels {known[source]} and {label}; twins share their source's label"
-            )
-        found.setdefault(label, {}).setdefault(source, []).append(row)
-    return dict(sorted(found.items()))
+            problem = f"id {source!r} has the labels {known[source]} and {label}"
+            raise InputError(f"{problem}; twins share their source's label")
+        by_class.setdefault(label, {}).setdefault(source, []).append(row)
+    return dict(sorted(by_class.items()))
 
 
 def _counts(total: int, shares: NDArray[np.float64], owed: NDArray[np.float64]) -> NDArray[np.intp]:

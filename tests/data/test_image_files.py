@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from benfourier.data.files import read_image, read_size
+from benfourier.data.image_files import read_image, read_size
 from benfourier.errors import ImageError, OptionError
 
 HEIGHT, WIDTH = 11, 17

@@ -11,7 +11,7 @@ import torch
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from benfourier.data import Examples, Funnel, split
+from benfourier.data import Examples, split
 from benfourier.errors import InputError, OptionError, StoreError
 from benfourier.store import artifact
 
@@ -26,16 +26,16 @@ def fields(**changed: Any) -> dict[str, Any]:
     """What a sound record with two attacks is made of."""
     return {
         "clean": images(0),
-        "noisy": images(1),
-        "attacked": {"bim": images(2), "cw-l2": images(3)},
+        "noisy": {"noisy": images(1)},
+        "adversarial": {"bim": images(2), "cw-l2": images(3)},
         "success": {
             "bim": torch.tensor([True, False, True, True, False, True]),
             "cw-l2": torch.ones(N, dtype=torch.bool),
         },
         "labels": torch.tensor([0, 1, 2, 0, 1, 2]),
         "ids": tuple(f"é/{n}" for n in range(N)),
-        "noise_level": 0.03,
-        "funnel": Funnel((("opened", 9), ("classified correctly", 7), ("noisy twin too", N))),
+        "noise_levels": {"noisy": 0.03},
+        "counts": (("opened", 9), ("classified correctly", 7), ("noisy twin too", N)),
         "seed": 4,
         "options": {"bim": {"steps": 10, "sides": (1, 2)}, "word": "ü"},
     } | changed
@@ -43,13 +43,13 @@ def fields(**changed: Any) -> dict[str, Any]:
 
 def same(one: Examples, other: Examples) -> bool:
     """Whether two records hold the same, bit by bit."""
-    tensors = all(torch.equal(getattr(one, name), getattr(other, name)) for name in ("clean", "noisy", "labels"))
+    tensors = all(torch.equal(getattr(one, name), getattr(other, name)) for name in ("clean", "labels"))
     grouped = all(
-        torch.equal(getattr(one, group)[name], getattr(other, group)[name])
-        for group in ("attacked", "success")
-        for name in one.attacks
+        getattr(one, group).keys() == getattr(other, group).keys()
+        and all(torch.equal(tensor, getattr(other, group)[name]) for name, tensor in getattr(one, group).items())
+        for group in ("noisy", "adversarial", "success")
     )
-    plain = ("attacks", "ids", "noise_level", "funnel", "seed", "options")
+    plain = ("attacks", "ids", "noise_levels", "counts", "seed", "options")
     return tensors and grouped and all(getattr(one, name) == getattr(other, name) for name in plain)
 
 
@@ -57,7 +57,7 @@ def test_a_record_tells_its_length_its_attacks_and_itself() -> None:
     examples = Examples(**fields())
     assert len(examples) == N
     assert examples.attacks == ("bim", "cw-l2")
-    assert repr(examples) == "Examples(6×3×4×5, succeeded: bim 4/6, cw-l2 6/6, noise_level=0.03, seed=4)"
+    assert repr(examples) == "Examples(6×3×4×5, succeeded: bim 4/6, cw-l2 6/6, noise: noisy 0.03, seed=4)"
 
 
 def test_a_record_cannot_be_changed() -> None:
@@ -65,7 +65,7 @@ def test_a_record_cannot_be_changed() -> None:
     with pytest.raises(FrozenInstanceError):
         examples.seed = 5  # type: ignore[misc]
     with pytest.raises(TypeError):
-        examples.attacked["bim"] = images(9)  # type: ignore[index]
+        examples.adversarial["bim"] = images(9)  # type: ignore[index]
 
 
 def test_one_attack_gives_the_rows_in_which_it_succeeded() -> None:
@@ -73,17 +73,37 @@ def test_one_attack_gives_the_rows_in_which_it_succeeded() -> None:
     alone = examples.for_attack("bim")
     assert alone.attacks == ("bim",)
     assert alone.ids == ("é/0", "é/2", "é/3", "é/5")
-    assert torch.equal(alone.adversarial, examples.attacked["bim"][[0, 2, 3, 5]])
+    assert torch.equal(alone.adversarial["bim"], examples.adversarial["bim"][[0, 2, 3, 5]])
     assert torch.equal(alone.clean, examples.clean[[0, 2, 3, 5]])
-    assert alone.adversarial.shape == alone.clean.shape == alone.noisy.shape
+    assert torch.equal(alone.noisy["noisy"], examples.noisy["noisy"][[0, 2, 3, 5]])
     assert bool(alone.success["bim"].all())
-    assert alone.funnel.steps[-1] == ("bim succeeded", 4)
+    assert alone.counts[-1] == ("bim succeeded", 4)
     assert len(examples) == N
 
 
-def test_the_adversarial_images_of_several_attacks_must_be_asked_for_by_name() -> None:
-    with pytest.raises(OptionError, match=re.escape("hold the attacks bim, cw-l2; take one with for_attack(name)")):
-        _ = Examples(**fields()).adversarial
+def test_parts_are_the_kinds_of_images_with_ids_and_labels() -> None:
+    levels = {"noisy": images(1), "noisy x2": images(4)}
+    examples = Examples(**fields(noisy=levels, noise_levels={"noisy": 0.03, "noisy x2": 0.06}))
+    parts = {part.kind: part for part in examples.parts()}
+    assert list(parts) == ["clean", "noisy", "noisy x2", "bim", "cw-l2"]
+    assert [part.adversarial for part in parts.values()] == [False, False, False, True, True]
+    assert torch.equal(parts["noisy x2"].images.images, images(4))
+    assert parts["bim"].images.ids == ("é/0", "é/2", "é/3", "é/5")
+    assert parts["bim"].images.labels.tolist() == [0, 2, 0, 2]
+    assert torch.equal(parts["bim"].images.images, examples.adversarial["bim"][[0, 2, 3, 5]])
+
+
+def test_an_attack_without_success_has_no_part() -> None:
+    success = fields()["success"] | {"bim": torch.zeros(N, dtype=torch.bool)}
+    assert [part.kind for part in Examples(**fields(success=success)).parts()] == ["clean", "noisy", "cw-l2"]
+
+
+def test_examples_may_be_clean_images_only(tmp_path: Path) -> None:
+    clean = Examples(**fields(noisy={}, noise_levels={}, adversarial={}, success={}))
+    assert [part.kind for part in clean.parts()] == ["clean"]
+    assert clean.attacks == ()
+    clean.save(tmp_path / "a.bf")
+    assert same(clean, Examples.load(tmp_path / "a.bf"))
 
 
 def test_an_attack_that_is_not_held_is_refused() -> None:
@@ -99,12 +119,12 @@ def test_an_attack_that_never_succeeded_is_refused() -> None:
 
 def test_some_rows_can_be_taken_in_any_order() -> None:
     examples = Examples(**fields())
-    taken = examples.take([5, 0])
-    assert taken.ids == ("é/5", "é/0")
-    assert taken.labels.tolist() == [2, 0]
-    assert torch.equal(taken.attacked["cw-l2"], examples.attacked["cw-l2"][[5, 0]])
-    assert taken.success["bim"].tolist() == [True, True]
-    assert taken.funnel.steps[-1] == ("taken", 2)
+    some = examples.take([5, 0])
+    assert some.ids == ("é/5", "é/0")
+    assert some.labels.tolist() == [2, 0]
+    assert torch.equal(some.adversarial["cw-l2"], examples.adversarial["cw-l2"][[5, 0]])
+    assert some.success["bim"].tolist() == [True, True]
+    assert some.counts[-1] == ("taken", 2)
     with pytest.raises(InputError, match="index 6 is outside"):
         examples.take([6])
     with pytest.raises(InputError, match="id 'é/1' occurs twice"):
@@ -117,31 +137,38 @@ def test_splits_of_a_record_share_no_source() -> None:
     examples = Examples(**fields(labels=torch.zeros(N, dtype=torch.int64)))
     for seed in range(30):
         parts = split(examples.ids, examples.labels, seed=seed)
-        taken = [set(examples.take(rows, name).ids) for name, rows in parts.items()]
-        assert sum(map(len, taken)) == len(set().union(*taken)) == N
+        ids = [set(examples.take(rows, name).ids) for name, rows in parts.items()]
+        assert sum(map(len, ids)) == len(set().union(*ids)) == N
 
 
 @pytest.mark.parametrize(
     ("changed", "complaint"),
     [
         ({"clean": images(0).double()}, "clean is torch.float64; it must be a tensor of torch.float32"),
-        ({"noisy": images(0).numpy()}, "noisy is ndarray; it must be a tensor"),
-        ({"noisy": images(0)[:5]}, "noisy has shape (5, 3, 4, 5) and clean (6, 3, 4, 5)"),
+        ({"noisy": {"noisy": images(0).numpy()}}, "noisy['noisy'] is ndarray; it must be a tensor"),
+        ({"noisy": {"noisy": images(0)[:5]}}, "noisy['noisy'] has shape (5, 3, 4, 5) and clean (6, 3, 4, 5)"),
         ({"clean": images(0)[0]}, "clean has shape (3, 4, 5)"),
-        ({"attacked": {"bim": images(2), "cw-l2": images(3)[..., :4]}}, "attacked['cw-l2'] has shape (6, 3, 4, 4)"),
-        ({"attacked": {}, "success": {}}, "attacked is empty; there must be at least one attack"),
-        ({"attacked": {"bim": images(2)}}, "attacked has bim and success bim, cw-l2"),
-        ({"noisy": images(0) / 0}, "noisy holds NaN or infinity in the rows [0, 1, 2, 3, 4]"),
+        (
+            {"adversarial": {"bim": images(2), "cw-l2": images(3)[..., :4]}},
+            "adversarial['cw-l2'] has shape (6, 3, 4, 4)",
+        ),
+        ({"adversarial": {"bim": images(2)}}, "adversarial has bim and success bim, cw-l2"),
+        ({"noise_levels": {}}, "noisy has noisy and noise_levels none"),
+        ({"noisy": {"bim": images(1)}, "noise_levels": {"bim": 0.1}}, "kinds of images are called clean, bim, bim"),
+        ({"noisy": {"noisy": images(0) / 0}}, "noisy['noisy'] holds NaN or infinity in the rows [0, 1, 2, 3, 4]"),
         ({"labels": torch.arange(5)}, "labels has shape (5,); it must be (6,)"),
         ({"labels": torch.arange(6) - 1}, "label -1 is unknown"),
         ({"labels": torch.arange(6).int()}, "labels is torch.int32; it must be a tensor of torch.int64"),
         ({"ids": ("a",)}, "there are 6 images and 1 ids"),
         ({"ids": ("a", "b", "c", "d", "e", "a")}, "id 'a' occurs twice"),
-        ({"noise_level": -0.1}, "noise_level is -0.1"),
-        ({"noise_level": math.nan}, "noise_level is nan"),
+        ({"ids": (1, 2, 3, 4, 5, 6)}, "ids must be text"),
+        ({"noise_levels": {"noisy": -0.1}}, "noise_levels['noisy'] is -0.1"),
+        ({"noise_levels": {"noisy": math.nan}}, "noise_levels['noisy'] is nan"),
         ({"seed": -1}, "seed is -1"),
-        ({"funnel": Funnel()}, "the funnel is empty; its last step must leave the 6 images"),
-        ({"funnel": Funnel((("opened", 7),))}, "the funnel ends with ('opened', 7)"),
+        ({"counts": ()}, "counts are empty; the last step must leave the 6 images"),
+        ({"counts": (("opened", 7),)}, "counts end with ('opened', 7)"),
+        ({"counts": (("a", 4), ("b", 6))}, "6 images are left after 'b' and 4 before"),
+        ({"counts": (("a", -1),)}, "count of 'a' is -1"),
         ({"options": {"a": torch.zeros(1)}}, "options cannot be written as JSON"),
         ({"options": {"a": math.inf}}, "options cannot be written as JSON"),
     ],
@@ -168,7 +195,9 @@ def test_saving_and_loading_gives_the_same_record(tmp_path: Path) -> None:
 
 def test_tensors_that_share_memory_or_lie_askew_are_saved_too(tmp_path: Path) -> None:
     clean = images(0).to(memory_format=torch.channels_last)
-    examples = Examples(**fields(clean=clean, noisy=clean, attacked={"bim": clean.flip(0), "cw-l2": clean}))
+    examples = Examples(
+        **fields(clean=clean, noisy={"noisy": clean}, adversarial={"bim": clean.flip(0), "cw-l2": clean})
+    )
     examples.save(str(tmp_path / "a.bf"))
     assert same(examples, Examples.load(str(tmp_path / "a.bf")))
 
@@ -183,7 +212,7 @@ def test_the_manifest_can_be_read_without_us(tmp_path: Path) -> None:
     Examples(**fields()).save(tmp_path / "a.bf")
     with safe_open(tmp_path / "a.bf", framework="numpy") as file:
         manifest = json.loads(file.metadata()["manifest"])
-    assert manifest["schema"] == 1
+    assert manifest["schema"] == 2
     assert manifest["kind"] == "benfourier-examples"
     assert manifest["ids"][0] == "é/0"
 
@@ -230,16 +259,48 @@ def test_a_manifest_that_is_no_json_is_refused(tmp_path: Path) -> None:
         Examples.load(tmp_path / "a.bf")
 
 
-def test_another_schema_is_refused(tmp_path: Path) -> None:
-    artifact.write(tmp_path / "a.bf", "benfourier-examples", 2, {}, {"clean": np.zeros(3)})
-    with pytest.raises(StoreError, match="its schema is 2; this version reads 1"):
+@pytest.mark.parametrize(
+    ("schema", "complaint"),
+    [(1, "its schema is 1; this version reads 2; .*make the examples again"), (3, "its schema is 3; .* upgrade")],
+)
+def test_another_schema_is_refused(tmp_path: Path, schema: int, complaint: str) -> None:
+    artifact.write(tmp_path / "a.bf", "benfourier-examples", schema, {}, {"clean": np.zeros(3)})
+    with pytest.raises(StoreError, match=complaint):
         Examples.load(tmp_path / "a.bf")
 
 
-def test_a_file_whose_arrays_do_not_fit_its_manifest_is_refused(tmp_path: Path) -> None:
-    artifact.write(tmp_path / "a.bf", "benfourier-examples", 1, {"seed": 0}, {"clean": np.zeros(3)})
-    with pytest.raises(StoreError, match="its manifest and its arrays do not fit"):
-        Examples.load(tmp_path / "a.bf")
+@pytest.mark.parametrize(
+    ("manifest", "arrays", "complaint"),
+    [
+        ({"ids": ["a"]}, {}, "6 images and 1 ids"),
+        ({"ids": [1, 2, 3, 4, 5, 6]}, {}, "ids must be text"),
+        ({"seed": "4"}, {}, "seed is '4'"),
+        ({"seed": None}, {}, "seed is None"),
+        ({"attacks": ["bim"]}, {}, "belong to nothing: attacked/cw-l2, success/cw-l2"),
+        ({"attacks": 3}, {}, "not iterable"),
+        ({"noise_levels": {"noisy": "much"}}, {}, "is 'much'; it must be a number"),
+        ({"noise_levels": 0.1}, {}, "not iterable"),
+        ({"options": 3}, {}, "not iterable"),
+        ({"funnel": [["a", "six"]]}, {}, "count of 'a' is 'six'"),
+        ({}, {"clean": np.zeros(3)}, "clean is torch.float64"),
+        ({}, {"clean": np.full((N, 3, 4, 5), np.inf, np.float32)}, "clean holds NaN or infinity"),
+        ({}, {"labels": np.zeros(N, np.float32)}, "labels is torch.float32"),
+        ({}, {"success/bim": np.zeros(N, np.uint8)}, "is torch.uint8; it must be a tensor of torch.bool"),
+        ({}, {"success/bim": np.zeros(N - 1, np.bool_)}, "has shape (5,)"),
+    ],
+)
+def test_a_file_whose_arrays_do_not_fit_its_manifest_is_refused(
+    tmp_path: Path, manifest: dict[str, Any], arrays: dict[str, Any], complaint: str
+) -> None:
+    path = tmp_path / "a.bf"
+    Examples(**fields()).save(path)
+    written, tensors = artifact.read(path, "benfourier-examples", 2)
+    entries = {name: value for name, value in written.items() if name not in ("kind", "schema")}
+    artifact.write(path, "benfourier-examples", 2, entries | manifest, tensors | arrays)
+    with pytest.raises(StoreError, match=re.escape(complaint)) as caught:
+        Examples.load(path)
+    assert "its manifest and its arrays do not fit" in str(caught.value)
+    assert "make the examples again" in str(caught.value)
 
 
 def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
@@ -262,27 +323,9 @@ def test_a_save_that_fails_leaves_the_old_file_and_nothing_else(
     with pytest.raises(StoreError, match=r"it cannot be written .*No space left"):
         Examples(**fields(seed=5)).save(path)
     assert path.read_bytes() == content
-    assert [found.name for found in tmp_path.iterdir()] == ["a.bf"]
+    assert [path.name for path in tmp_path.iterdir()] == ["a.bf"]
 
 
 def test_a_save_into_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="it cannot be written"):
         Examples(**fields()).save(tmp_path / "none" / "a.bf")
-
-
-def test_a_funnel_prints_how_many_fell_at_each_step() -> None:
-    funnel = Funnel((("opened", 1000),)).then("classified correctly", 980).then("noisy twin too", 980).then("bim", 7)
-    assert str(funnel).splitlines() == [
-        "opened                1000",
-        "classified correctly   980  (20 fell)",
-        "noisy twin too         980",
-        "bim                      7  (973 fell)",
-    ]
-    assert str(Funnel()) == ""
-
-
-def test_a_funnel_never_rises() -> None:
-    with pytest.raises(InputError, match="5 images are left after 'b' and 4 before"):
-        Funnel((("a", 4), ("b", 5)))
-    with pytest.raises(OptionError, match="count of 'a' is -1"):
-        Funnel((("a", -1),))

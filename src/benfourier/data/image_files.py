@@ -1,0 +1,182 @@
+"""One image file decoded or refused, and pictures brought to another size; Pillow decodes and scales."""
+
+import struct
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL.ImageFile import ImageFile
+from PIL.TiffImagePlugin import TiffImageFile
+
+from benfourier.errors import ImageError, OptionError, check_choice, check_whole
+
+# Decoders of plain pixels only: Pillow's EPS reader, for one, starts another program.
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+BILINEAR = Image.Resampling.BILINEAR
+RESIZE_RULES = ("exact", "shorter-side-crop", "stretch")
+MAX_GROWTH = 64  # a picture scaled to more pixels than this times its final size is cut first
+PIXEL_LIMIT = 2**26  # 8192×8192, 192 MiB of colour; below the limit at which Pillow itself warns
+
+ORIENTATION = 0x0112  # the EXIF tag
+WIDTH, BITS = 256, 258  # tags of TIFF
+
+BOMBS = (Image.DecompressionBombError, Image.DecompressionBombWarning)
+# What Pillow's decoders raise on broken files, warnings turned into errors included.
+FAULTS = (ArithmeticError, EOFError, LookupError, NotImplementedError, OSError, SyntaxError, TypeError, ValueError)
+OTHER_FAULTS = (UserWarning, struct.error, zlib.error)
+
+
+def read_image(path: str | PathLike[str], channels: int, *, pixel_limit: int = PIXEL_LIMIT) -> NDArray[np.uint8]:
+    """Returns the picture in a file, upright, as uint8 (height, width, channels).
+
+    Palettes, CMYK and 1-bit files become plain channels, colour becomes grey by luma, an opaque alpha channel is
+    dropped. Transparency, several frames and more than 8 bits per channel are refused.
+
+    Args:
+        path: a BMP, GIF, JPEG, PNG, PPM, TIFF or WebP file.
+        channels: 1 for grey, 3 for colour.
+        pixel_limit: files whose header states more pixels are refused before they are decoded.
+    """
+    return _read(path, str(path), channels, pixel_limit)
+
+
+def decode_image(
+    content: bytes, channels: int, *, name: str = "the image", pixel_limit: int = PIXEL_LIMIT
+) -> NDArray[np.uint8]:
+    """Returns the picture in a file's content, as `read_image` would; messages call it by the name."""
+    return _read(BytesIO(content), name, channels, pixel_limit)
+
+
+def read_size(path: str | PathLike[str]) -> tuple[int, int]:
+    """Returns height and width of the picture in a file, upright, as its header states them."""
+    with _open(path, str(path)) as image:
+        _check_header(image, PIXEL_LIMIT)
+        on_its_side = image.getexif().get(ORIENTATION) in (5, 6, 7, 8)  # the values that turn it by a quarter
+        # newer Pillow versions turn TIFF files when they open them
+        upright = isinstance(image, TiffImageFile) and image.width != image.tag_v2[WIDTH]
+        return image.size if on_its_side and not upright else (image.height, image.width)
+
+
+def _read(source: str | PathLike[str] | BytesIO, name: str, channels: int, pixel_limit: int) -> NDArray[np.uint8]:
+    """The picture in a file, uint8 (height, width, channels)."""
+    if channels not in (1, 3):
+        raise OptionError(f"channels is {channels!r}; allowed: 1 for grey, 3 for colour")
+    check_whole("pixel_limit", pixel_limit)
+    with _open(source, name) as image:
+        _check_header(image, pixel_limit)
+        return _pixels(ImageOps.exif_transpose(image), channels)
+
+
+@contextmanager
+def _open(source: str | PathLike[str] | BytesIO, name: str) -> Iterator[ImageFile]:
+    """Yields a file whose header is an image's; whatever its decoder raises becomes an ImageError with its name."""
+    try:
+        with (
+            source if isinstance(source, BytesIO) else Path(source).open("rb") as file,
+            Image.open(file, formats=FORMATS) as image,
+        ):
+            yield image
+    except (*FAULTS, *OTHER_FAULTS, *BOMBS) as error:
+        if isinstance(error, ImageError):
+            reason = str(error)
+        elif isinstance(error, BOMBS):
+            reason = f"its header states too many pixels to decode safely ({error}); shrink it"
+        elif isinstance(error, UnidentifiedImageError):
+            allowed = ", ".join(FORMATS)
+            reason = f"it is not an image, or its header is broken; allowed: {allowed}; convert or save it again"
+        elif isinstance(error, OSError) and error.strerror:
+            reason = f"it cannot be opened ({error.strerror}); check the name and the permissions"
+        else:
+            reason = f"it is broken or cut short ({error}); save or download it again"
+        raise ImageError(f"{name}: {reason}") from error
+
+
+def _check_header(image: ImageFile, pixel_limit: int) -> None:
+    """Refuses what the header shows to be too large, moving or too deep."""
+    width, height = image.size
+    if width * height > pixel_limit:
+        problem = f"its header states {width}×{height} pixels; at most {pixel_limit} are allowed"
+        raise ImageError(f"{problem}; shrink it, or raise pixel_limit if you trust it")
+    if _has_frames(image):
+        raise ImageError("it holds several frames; one is allowed; save the frame you mean as a file of its own")
+    if _is_deep(image):
+        problem = f"its channels are deeper than 8 bits (mode {image.mode}); 8 bits are allowed"
+        raise ImageError(f"{problem}; scale it to 8 bits first, since only you know its range")
+
+
+def _has_frames(image: ImageFile) -> bool:
+    """Whether there is a second frame; those of a TIFF are not counted, which would take forever in some."""
+    if not isinstance(image, TiffImageFile):
+        return bool(getattr(image, "is_animated", False))
+    try:
+        image.seek(1)
+    except EOFError:
+        return False
+    finally:
+        image.seek(0)
+    return True
+
+
+def _is_deep(image: ImageFile) -> bool:
+    """Whether a channel has more than 8 bits; in colour files only tags or the decoder's arguments tell."""
+    if image.mode.startswith(("I", "F")):
+        return True
+    if isinstance(image, TiffImageFile) and max(image.tag_v2.get(BITS, (1,))) > 8:
+        return True
+    for codec, _, _, args in image.tile:
+        raw, *rest = args if isinstance(args, tuple) else (args,)
+        if str(raw).endswith((";16B", ";16L", ";16N")) or (codec.startswith("ppm") and rest and rest[0] > 255):
+            return True
+    return False
+
+
+def _pixels(image: Image.Image, channels: int) -> NDArray[np.uint8]:
+    """The decoded pixels, (height, width, channels); refuses images through which a background would show."""
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        alpha = np.asarray(image.getchannel("A"))
+        clear = int(np.count_nonzero(alpha < 255))
+        if clear:
+            problem = f"{clear} of its {alpha.size} pixels are transparent; only opaque images are allowed"
+            raise ImageError(f"{problem}; flatten it onto a background first")
+    if image.mode not in ("1", "L"):
+        image = image.convert("RGB")
+    pixels = np.array(image.convert("RGB" if channels == 3 else "L"))
+    return pixels.reshape(*pixels.shape[:2], channels)
+
+
+def resize(pixels: NDArray[np.uint8], size: tuple[int, int], rule: str) -> NDArray[np.uint8]:
+    """Returns a picture (H, W, C) with that height and width; one that has the size is never resampled.
+
+    The rule "exact" refuses other sizes, "shorter-side-crop" scales until both sides cover the size and cuts the
+    centre, "stretch" scales both sides.
+    """
+    check_choice("resize", rule, RESIZE_RULES)
+    height, width, channels = pixels.shape
+    if (height, width) == size:
+        return pixels
+    if rule == "exact":
+        problem = f"the picture is {height}×{width}, not {size[0]}×{size[1]}"
+        raise ImageError(f'{problem}; resize it, or choose resize="shorter-side-crop" or "stretch"')
+    picture = Image.fromarray(pixels[..., 0] if channels == 1 else pixels)
+    scaled = _crop(picture, size) if rule == "shorter-side-crop" else picture.resize(size[::-1], BILINEAR)
+    return np.asarray(scaled, np.uint8).reshape(*size, channels)
+
+
+def _crop(picture: Image.Image, size: tuple[int, int]) -> Image.Image:
+    """Scaled until both sides cover the size, then cut to it around the centre."""
+    height, width = size
+    factor = max(height / picture.height, width / picture.width)
+    tall, wide = max(height, round(picture.height * factor)), max(width, round(picture.width * factor))
+    top, left = (tall - height) // 2, (wide - width) // 2
+    if tall * wide <= MAX_GROWTH * height * width:
+        return picture.resize((wide, tall), BILINEAR).crop((left, top, left + width, top + height))
+    down, across = picture.height / tall, picture.width / wide
+    right, bottom = min((left + width) * across, picture.width), min((top + height) * down, picture.height)
+    return picture.resize((width, height), BILINEAR, box=(left * across, top * down, right, bottom))
