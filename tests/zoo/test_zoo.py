@@ -5,9 +5,9 @@ import torch
 from torch import Tensor, fx, nn
 
 from benfourier.errors import OptionError
-from benfourier.subjects.zoo import ZOO, Entry, network
-from benfourier.subjects.zoo.resnet import Block, cifar_resnet20, shortcut
-from benfourier.subjects.zoo.vgg import cifar_vgg19
+from benfourier.models.zoo import ZOO, ZooEntry, network
+from benfourier.models.zoo.resnet import ResidualBlock, cifar_resnet20, shortcut
+from benfourier.models.zoo.vgg import cifar_vgg19
 
 # Parameters as published or, for LID's and the CIFAR networks, counted from the layers' sizes.
 PARAMETERS = {
@@ -31,7 +31,7 @@ def bare(name: str, **options: int) -> nn.Module:
         return network(name, **options).eval()
 
 
-def silent(block: Block) -> Block:
+def silent(block: ResidualBlock) -> ResidualBlock:
     """The block with convolutions that answer zero."""
     nn.init.zeros_(block.bn2.weight)
     return block.eval()
@@ -43,7 +43,7 @@ def maps_of_two_images() -> Tensor:
 
 
 @pytest.mark.parametrize("entry", ZOO.values(), ids=ZOO)
-def test_every_network_turns_its_images_into_logits(entry: Entry) -> None:
+def test_every_network_turns_its_images_into_logits(entry: ZooEntry) -> None:
     images = torch.empty(2, entry.channels, entry.size, entry.size, device="meta")
     assert bare(entry.name)(images).shape == (2, entry.classes)
 
@@ -159,8 +159,8 @@ def test_shortcut_keeps_every_second_pixel_between_zero_channels(maps: Tensor) -
 
 def test_block_with_silent_convolutions_passes_its_shortcut(maps: Tensor) -> None:
     with torch.no_grad():
-        assert torch.equal(silent(Block(16, 16))(maps), maps.relu())
-        assert torch.equal(silent(Block(16, 32))(maps), shortcut(maps, 16).relu())
+        assert torch.equal(silent(ResidualBlock(16, 16))(maps), maps.relu())
+        assert torch.equal(silent(ResidualBlock(16, 32))(maps), shortcut(maps, 16).relu())
 
 
 def test_resnet_can_be_traced_and_shows_its_functional_relus() -> None:

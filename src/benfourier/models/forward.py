@@ -1,0 +1,111 @@
+"""One forward pass, observed by several observers, and the size of batches that fit into memory."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from benfourier import progress
+from benfourier.errors import ActivationError, check_whole
+from benfourier.models.classifier import Classifier
+from benfourier.models.layers import INPUT, SOFTMAX, LayerRecorder
+from benfourier.models.module import eval_mode, logits_of, softmax
+
+__all__ = ["INPUT", "MEMORY", "SOFTMAX", "Observation", "Observer", "batch_size", "observe"]
+
+MEMORY = 256 * 2**20  # bytes that the activations of a batch may take
+LARGEST_BATCH = 256
+
+
+class Observer(Protocol):
+    """Reduces the activations of some layers as they appear. It holds no state of a pass."""
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """Names of the layers to observe; INPUT and SOFTMAX are names too."""
+
+    def reduce(self, layer: str, activation: Tensor) -> Tensor:
+        """Returns what is needed of an activation (images, ...); the activation is valid during the call only."""
+
+
+@dataclass(frozen=True, eq=False)
+class Observation:
+    """Result of one forward pass: the logits, and for each observer its reduced activations by layer."""
+
+    logits: Tensor
+    values: tuple[Mapping[str, Tensor], ...]
+
+
+def observe(classifier: Classifier, images: Tensor, observers: Sequence[Observer]) -> Observation:
+    """Returns the logits of one batch and what each observer made of its layers, all from one forward pass.
+
+    Gradients flow where they are enabled.
+
+    Args:
+        classifier: The network.
+        images: One batch (N, C, H, W) within the classifier's bounds; they are not checked here.
+        observers: What to make of which layers.
+    """
+    layout = classifier.layer_list(tuple(images.shape[1:])).memory_format
+    values: list[dict[str, Tensor]] = [{} for _ in observers]
+
+    def record(layer: str, _: object, activation: Tensor) -> None:
+        for observer, reduced in zip(observers, values, strict=True):
+            if layer in observer.layers:
+                reduced[layer] = observer.reduce(layer, activation)
+
+    images = classifier.prepare(images, layout)
+    record(INPUT, None, images)
+    with eval_mode(classifier.module):
+        with LayerRecorder(classifier.module, record):
+            output = classifier.module(images)
+        logits = logits_of(output, len(images))
+    record(SOFTMAX, None, softmax(logits))
+    pairs = zip(observers, values, strict=True)
+    missing = sorted({layer for observer, reduced in pairs for layer in observer.layers if layer not in reduced})
+    if missing:
+        raise ActivationError(
+            f"layers {missing[:5]} did not fire for this batch, though they did before; "
+            "observe layers that every image passes, or fit the detector again"
+        )
+    return Observation(logits, tuple(values))
+
+
+def batch_size(
+    classifier: Classifier, shape: Sequence[int], *, gradients: bool = False, memory: int | None = None
+) -> int:
+    """Returns how many images of shape (C, H, W) fit into memory at once, 256 at most.
+
+    With gradients, every activation and its gradient are held, otherwise the largest three activations only. The
+    memory is in bytes, MEMORY by default.
+    """
+    sizes = [layer.entries for layer in classifier.layer_list(tuple(shape)).layers]
+    numbers = 2 * sum(sizes) if gradients else 3 * max(sizes)
+    budget = MEMORY if memory is None else memory
+    return max(1, min(LARGEST_BATCH, budget // (numbers * classifier.dtype.itemsize)))
+
+
+def batch_slices(
+    classifier: Classifier,
+    images: Tensor,
+    batch: int | None = None,
+    *,
+    label: str,
+    show_progress: bool | None = None,
+) -> Iterator[slice]:
+    """Yields the slice of each batch in turn, with a progress bar.
+
+    Args:
+        classifier: The network.
+        images: All images (N, C, H, W).
+        batch: Images per batch; by default as many as fit into memory.
+        label: Of the progress bar.
+        show_progress: True or False to force the bar; by default it is drawn on a terminal.
+    """
+    size = check_whole("batch", batch) if batch is not None else batch_size(classifier, images.shape[1:])
+    with progress.bar(len(images), label, show=show_progress) as advance:
+        for start in range(0, len(images), size):
+            part = slice(start, min(start + size, len(images)))
+            yield part
+            advance(part.stop - part.start)

@@ -1,0 +1,165 @@
+"""Classifiers by name: a network of the zoo, or a user's own as `package.module:factory`."""
+
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from difflib import get_close_matches
+from importlib import import_module
+from inspect import Parameter, signature
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from benfourier.errors import BenfourierError, ClassifierError, InputError, OptionError, check_whole
+from benfourier.models.classifier import Classifier
+from benfourier.models.training import TrainingOptions
+from benfourier.models.weights import fill_weights, load_weights
+from benfourier.models.zoo import ZOO, ZooEntry
+
+IMAGE_OPTIONS = ("bounds", "mean", "std", "size", "channels", "resize")
+
+
+def open_classifier(
+    model: str,
+    *,
+    weights: Path | str | None = None,
+    digest: str | None = None,
+    classes: int | Sequence[str] | None = None,
+    pretrained: bool = True,
+    seed: int | None = None,
+    **image_options: Any,
+) -> Classifier:
+    """Returns the classifier that a word names, as on a command line.
+
+    Args:
+        model: an id of the zoo; or `package.module:factory`, also from the current folder, where calling the factory
+            returns a module or a Classifier.
+        weights: a safetensors file with the module's weights.
+        digest: SHA-256 that this file must have.
+        classes: how many there are, given to the factory; or their names, given to the Classifier, and their number to
+            the factory if it takes it.
+        pretrained: without weights=, use those that come with a network of the zoo, if any do.
+        seed: of the weights that the factory draws; None draws them from torch's own generator.
+        image_options: keywords of Classifier, instead of the zoo network's own: size, channels, mean, std, bounds,
+            resize.
+    """
+    for name in image_options:
+        if name not in IMAGE_OPTIONS:
+            raise OptionError(f"{name} is no option of a classifier; allowed: classes, {', '.join(IMAGE_OPTIONS)}")
+    if digest is not None and weights is None:
+        raise OptionError("digest is given without weights; it is the SHA-256 of the weights' file")
+    names = None if classes is None or isinstance(classes, int) else tuple(classes)
+    count = classes if isinstance(classes, int) else None if names is None else len(names)
+    with torch.random.fork_rng(devices=[], enabled=seed is not None):
+        if seed is not None:
+            torch.manual_seed(seed)
+        if model in ZOO:
+            classifier = _of_zoo(ZOO[model], count, pretrained=pretrained and weights is None)
+        else:
+            classifier = _of_user(model, count, needed=names is None)
+    if weights is not None:
+        load_weights(classifier.module, weights, digest)
+    if names is not None:
+        image_options["classes"] = names
+    return replace(classifier, **image_options) if image_options else classifier
+
+
+def training_options(model: str, *, flips: bool | None = None, **options: Any) -> TrainingOptions:
+    """Returns options to train a network that `open_classifier` knows by that name.
+
+    Args:
+        model: an id of the zoo, or `package.module:factory`.
+        flips: mirror half of the images; by default as the zoo's entry says, otherwise not.
+        options: the other fields of TrainingOptions.
+    """
+    if flips is None:
+        flips = model in ZOO and ZOO[model].flips
+    return TrainingOptions(flips=flips, **options)
+
+
+def _of_zoo(entry: ZooEntry, classes: int | None, *, pretrained: bool) -> Classifier:
+    # some factories make that many classes only, and take no number
+    module = _call(entry.factory, entry.name, None if classes == entry.classes else classes)
+    assert isinstance(module, nn.Module)
+    if pretrained and entry.weights is not None:
+        if classes not in (None, entry.classes):
+            raise OptionError(
+                f"the weights that come with {entry.name} are for {entry.classes} classes, not {classes}; "
+                "leave classes out, or give weights of your own"
+            )
+        fill_weights(module, entry.weights(), entry.name)
+    mean, std = entry.scaling
+    return Classifier(module, mean=mean, std=std, size=entry.size, channels=entry.channels)
+
+
+def _of_user(model: str, classes: int | None, *, needed: bool) -> Classifier:
+    """What a user's factory returns, as a classifier; a number of classes that is not needed may be left unused."""
+    here = str(Path.cwd())
+    sys.path.insert(0, here)  # modules of the current folder can be imported, as with `python -m`
+    try:
+        factory = _factory(model)
+        result = _call(factory, model, classes if needed or _takes_classes(factory) else None)
+    finally:
+        with suppress(ValueError):
+            sys.path.remove(here)
+    if isinstance(result, nn.Module):
+        return Classifier(result)
+    if not isinstance(result, Classifier):
+        raise ClassifierError(
+            f"{model} returned a {type(result).__name__}; it must return a torch.nn.Module or a Classifier"
+        )
+    return result
+
+
+def _factory(model: str) -> Callable[..., object]:
+    """What a text such as "package.module:factory" names."""
+    home, _, name = model.partition(":")
+    if not all(part.isidentifier() for part in (*home.split("."), *name.split("."))):
+        near = get_close_matches(model, ZOO, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise InputError(
+            f"model {model!r} is no network of the zoo and not of the form package.module:factory; "
+            f"in the zoo: {', '.join(ZOO)}{hint}"
+        )
+    try:
+        target: Any = import_module(home)
+    except (Exception, SystemExit) as error:  # a user's file can fail in any way when it is run
+        raise InputError(
+            f"module {home!r} cannot be imported ({type(error).__name__}: {error}); check its name, and that it is "
+            "installed or below the current folder"
+        ) from error
+    for part in name.split("."):
+        if not hasattr(target, part):
+            near = get_close_matches(part, dir(target), n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else "; check its name"
+            raise InputError(f"module {home!r} has no {name!r}{hint}")
+        target = getattr(target, part)
+    if not callable(target) or isinstance(target, nn.Module):
+        raise InputError(f"{model} is a {type(target).__name__}; it must be a function that returns a module")
+    return target  # type: ignore[no-any-return]
+
+
+def _call(factory: Callable[..., object], name: str, classes: int | None) -> object:
+    """What the factory returns; anything that it raises becomes a ClassifierError."""
+    options = {} if classes is None else {"classes": check_whole("classes", classes, least=2)}
+    if options and not _takes_classes(factory):
+        raise OptionError(f"classes is {classes}, but {name} takes no such option; leave it out")
+    try:
+        return factory(**options)
+    except BenfourierError:
+        raise
+    except Exception as error:
+        raise ClassifierError(
+            f"{name} failed: {type(error).__name__}: {error}; it must return a module when called so"
+        ) from error
+
+
+def _takes_classes(factory: Callable[..., object]) -> bool:
+    try:
+        parameters = signature(factory).parameters
+    except (TypeError, ValueError):  # some built-in functions have no signature
+        return False
+    return "classes" in parameters or any(p.kind is Parameter.VAR_KEYWORD for p in parameters.values())

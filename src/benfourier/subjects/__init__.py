@@ -1,1 +1,0 @@
-"""Classifiers under observation: subjects, taps on their layers, MBF features, the zoo."""
