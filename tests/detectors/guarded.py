@@ -1,6 +1,7 @@
 """A guard over the network of small digits, made once per process."""
 
 from functools import cache
+from typing import Any
 
 import benfourier as bf
 from tests.detectors.toys import toys
@@ -12,10 +13,19 @@ RATE = 0.1
 def detector() -> bf.Detector:
     """MBF fitted to bim."""
     made = toys()
-    return bf.fit("mbf", made.subject, made.fitted.for_attack("bim"), show_progress=False, C=10.0, gamma="scale")
+    return bf.fit("mbf", made.classifier, made.fitted.for_attack("bim"), show_progress=False, C=10.0, gamma="scale")
 
 
 @cache
 def guard() -> bf.Guard:
     """Its threshold comes from the 40 clean images of the test part."""
-    return bf.Guard(toys().subject, detector(), false_alarm_rate=RATE, clean=toys().tested.clean)
+    return bf.Guard.calibrated(detector(), toys().tested.clean, RATE)
+
+
+@cache
+def other_guard(name: str, **options: Any) -> bf.Guard:
+    """A guard with another detector."""
+    made = toys()
+    examples = made.fitted.for_attack("bim")
+    fitted = bf.fit(name, made.classifier, examples, show_progress=False, C=1.0, gamma=1.0, **options)
+    return bf.Guard.calibrated(fitted, made.tested.clean, 0.1)

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from benfourier.detectors.gan_training import Training
+from benfourier.detectors.defense_gan.gan import GanTraining
 
 
 def stripes() -> Tensor:
@@ -15,9 +15,9 @@ def stripes() -> Tensor:
     return (starts + torch.linspace(0, 2, 8)).expand(100, 1, 8, 8) % 1
 
 
-def training(images: Tensor, *, width: int = 4, seed: int = 0) -> Training:
+def training(images: Tensor, *, width: int = 4, seed: int = 0) -> GanTraining:
     """Its beginning."""
-    return Training(images, (0.0, 1.0), torch.device("cpu"), width, 2e-3, seed)
+    return GanTraining(images, (0.0, 1.0), torch.device("cpu"), width, 2e-3, seed)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,11 @@
 """Promises that every detector of the catalogue keeps."""
 
-from dataclasses import asdict, fields, replace
+import json
+from collections.abc import Iterator
+from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,21 +15,25 @@ from sklearn.metrics import roc_auc_score
 from torch import nn
 
 import benfourier as bf
-from benfourier.data.labelled import Labelled
-from benfourier.detectors.catalogue import METHODS, fit, method
+from benfourier.data.images import LabelledImages
+from benfourier.detectors.catalogue import load, make_method
 from benfourier.detectors.detector import Detector, score_many
-from benfourier.detectors.method import NEEDS, Listening
-from benfourier.detectors.saving import load
+from benfourier.detectors.extractor import Concatenated, Extractor, ObservingExtractor
+from benfourier.detectors.feature_cache import FeatureCache
+from benfourier.detectors.features import extract
+from benfourier.detectors.fit import fit
+from benfourier.detectors.heads import Svm
+from benfourier.detectors.method import DETECTORS, NEEDS, Method
 from benfourier.errors import ImageError, InputError, OptionError
 from tests.detectors.cases import CASES
 from tests.detectors.toys import toys
 
-NAMES = sorted(METHODS)
+NAMES = list(DETECTORS)
 names = pytest.mark.parametrize("name", NAMES)
 
 
-def clean_for(name: str) -> Labelled | None:
-    return toys().clean if METHODS[name].clean == "needed" else None
+def clean_for(name: str) -> LabelledImages | None:
+    return toys().clean if DETECTORS[name]().clean_images == "required" else None
 
 
 @cache
@@ -34,7 +41,7 @@ def fitted(name: str) -> Detector:
     """One detector of each kind, fitted to bim."""
     made = toys()
     examples = made.fitted.for_attack("bim")
-    return fit(name, made.subject, examples, clean=clean_for(name), show_progress=False, **CASES[name].options)
+    return fit(name, made.classifier, examples, clean=clean_for(name), show_progress=False, **CASES[name].options)
 
 
 @pytest.fixture(params=NAMES)
@@ -55,19 +62,20 @@ def same_state(one: list[object], other: list[object]) -> bool:
 
 
 def test_every_detector_has_a_case() -> None:
-    assert CASES.keys() == METHODS.keys()
+    assert CASES.keys() == set(DETECTORS)
 
 
 def test_what_a_detector_needs_is_declared(detector: Detector) -> None:
     assert detector.method.needs <= set(NEEDS)
     assert detector.needs
     assert detector.needs <= detector.method.needs
-    assert isinstance(detector.measure, Listening) == (detector.needs == {"listens"})
+    leaves = detector.extractor.leaves()
+    assert all(isinstance(leaf, ObservingExtractor) for leaf in leaves) == (detector.needs == {"forward"})
 
 
 @names
 def test_fitting_leaves_the_method_as_it_was(name: str) -> None:
-    assert fitted(name).method == method(name, **CASES[name].options)
+    assert fitted(name).method == make_method(name, **CASES[name].options)
 
 
 @names
@@ -75,7 +83,7 @@ def test_fitting_again_gives_the_same_scores(name: str) -> None:
     made = toys()
     again = fit(
         name,
-        made.subject,
+        made.classifier,
         made.fitted.for_attack("bim"),
         clean=clean_for(name),
         show_progress=False,
@@ -86,7 +94,7 @@ def test_fitting_again_gives_the_same_scores(name: str) -> None:
 
 
 def test_scores_are_finite_and_one_per_image(detector: Detector) -> None:
-    scores = detector.score(toys().tested.noisy)
+    scores = detector.score(toys().tested.noisy["noisy"])
     assert scores.shape == (len(toys().tested),)
     assert scores.dtype == np.float64
     assert np.isfinite(scores).all()
@@ -97,7 +105,7 @@ def test_one_image_can_be_scored(detector: Detector) -> None:
 
 
 def test_scores_agree_across_batch_sizes_and_orders(detector: Detector) -> None:
-    images = torch.cat([toys().tested.clean, toys().tested.attacked["bim"]])
+    images = torch.cat([toys().tested.clean, toys().tested.adversarial["bim"]])
     whole = detector.score(images)
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(1))
     shuffled = np.empty_like(whole)
@@ -110,8 +118,8 @@ def test_the_same_call_gives_the_same_scores(detector: Detector) -> None:
     assert np.array_equal(detector.score(images), detector.score(images))
 
 
-def test_the_subject_is_left_as_found(detector: Detector) -> None:
-    module = detector.subject.module
+def test_the_classifier_is_left_as_found(detector: Detector) -> None:
+    module = detector.classifier.module
     module.train()
     module[0].weight.requires_grad_(True)  # type: ignore[index]
     try:
@@ -123,8 +131,8 @@ def test_the_subject_is_left_as_found(detector: Detector) -> None:
 
 
 @names
-def test_fitting_leaves_the_subject_as_found(name: str) -> None:
-    module = toys().subject.module
+def test_fitting_leaves_the_classifier_as_found(name: str) -> None:
+    module = toys().classifier.module
     before = state_of(module)
     fitted.__wrapped__(name)
     assert same_state(before, state_of(module))
@@ -132,8 +140,8 @@ def test_fitting_leaves_the_subject_as_found(name: str) -> None:
 
 def test_a_saved_detector_gives_bit_equal_scores(detector: Detector, tmp_path: Path) -> None:
     detector.save(tmp_path / "d.bf")
-    again = load(tmp_path / "d.bf", detector.subject)
-    images = toys().tested.attacked["bim"][:12]
+    again = load(tmp_path / "d.bf", detector.classifier)
+    images = toys().tested.adversarial["bim"][:12]
     assert np.array_equal(again.score(images), detector.score(images))
     assert np.array_equal(again.posterior(images), detector.posterior(images))
     assert again.method == detector.method
@@ -155,14 +163,14 @@ def test_ids_that_do_not_count_the_images_are_refused(detector: Detector) -> Non
 
 def test_shifted_images_score_higher_than_clean_ones(detector: Detector) -> None:
     tested, case = toys().tested, CASES[detector.method.name]
-    shifted = tested.attacked["bim"] if case.against == "bim" else 1 - tested.clean
+    shifted = tested.adversarial["bim"] if case.against == "bim" else 1 - tested.clean
     clean, attacked = detector.score(tested.clean), detector.score(shifted)
     truth = np.repeat([0, 1], [len(clean), len(attacked)])
     assert roc_auc_score(truth, np.concatenate([clean, attacked])) >= case.auroc
 
 
 def test_posteriors_rise_with_scores(detector: Detector) -> None:
-    images = torch.cat([toys().tested.clean[:8], toys().tested.attacked["bim"][:8]])
+    images = torch.cat([toys().tested.clean[:8], toys().tested.adversarial["bim"][:8]])
     scores, posteriors = detector.score(images), detector.posterior(images)
     assert ((posteriors >= 0) & (posteriors <= 1)).all()
     assert spearmanr(scores, posteriors).statistic > 0.99
@@ -171,38 +179,38 @@ def test_posteriors_rise_with_scores(detector: Detector) -> None:
 @names
 def test_an_unknown_option_is_refused_by_name(name: str) -> None:
     with pytest.raises(OptionError, match="has no option 'ordres'"):
-        method(name, ordres=3)
+        make_method(name, ordres=3)
 
 
 @names
 def test_a_switch_is_on_or_off(name: str) -> None:
-    for option in fields(METHODS[name]):
+    for option in fields(DETECTORS[name]):
         if option.type is bool:
             with pytest.raises(OptionError, match=f"{option.name} is 'no'; it must be True or False"):
-                method(name, **{option.name: "no"})
+                make_method(name, **{option.name: "no"})
 
 
 @names
 def test_options_survive_json(name: str) -> None:
-    made = method(name, **CASES[name].options)
-    assert METHODS[name](**asdict(made)) == made
+    made = make_method(name, **CASES[name].options)
+    assert make_method(made.name, **json.loads(json.dumps(made.as_dict()))) == made
 
 
 @names
 def test_images_beyond_the_examples_are_taken_only_where_they_may(name: str) -> None:
     made = toys()
-    if METHODS[name].clean == "needed":
+    if DETECTORS[name]().clean_images == "required":
         with pytest.raises(InputError, match="pass clean=Labelled"):
-            fit(name, made.subject, made.fitted, **CASES[name].options)
+            fit(name, made.classifier, made.fitted, **CASES[name].options)
     else:
         with pytest.raises(InputError, match="leave clean out"):
-            fit(name, made.subject, made.fitted, clean=made.clean, **CASES[name].options)
+            fit(name, made.classifier, made.fitted, clean=made.clean, **CASES[name].options)
 
 
-def test_detectors_that_listen_share_one_forward_pass() -> None:
-    together = [fitted(name) for name in NAMES if fitted(name).needs == {"listens"}]
+def test_detectors_that_observe_share_one_forward_pass() -> None:
+    together = [fitted(name) for name in NAMES if fitted(name).needs == {"forward"}]
     assert len(together) > 1
-    module, calls = together[0].subject.module, 0
+    module, calls = together[0].classifier.module, 0
 
     def count(*_: object) -> None:
         nonlocal calls
@@ -218,7 +226,106 @@ def test_detectors_that_listen_share_one_forward_pass() -> None:
         assert np.array_equal(found, alone.score(toys().tested.clean, batch=20))
 
 
-def test_detectors_of_two_subjects_are_not_mixed() -> None:
-    other = replace(fitted("mbf"), subject=bf.Subject(toys().subject.module, size=8, channels=1))
-    with pytest.raises(InputError, match="all fitted to the same subject"):
+def test_detectors_of_two_classifiers_are_not_mixed() -> None:
+    other = replace(fitted("mbf"), classifier=bf.Classifier(toys().classifier.module, size=8, channels=1))
+    with pytest.raises(InputError, match="all fitted to the same classifier"):
         score_many([fitted("mbf"), other], toys().tested.clean)
+
+
+def strangers(count: int) -> list[str]:
+    return [f"query-{row}" for row in range(count)]
+
+
+@cache
+def cached(name: str) -> tuple[Extractor, FeatureCache]:
+    """An extractor learned with a cache, so that fits may share what they can, and the cache."""
+    made = toys()
+    examples = made.fitted.for_attack("bim")
+    references = LabelledImages(examples.clean, examples.labels, examples.ids)
+    pool = [examples.clean, examples.noisy["noisy"], examples.adversarial["bim"]]
+    cache = FeatureCache(made.classifier, "network", pool, reference_pool=references)
+    options = CASES[name].options
+    detector = fit(name, made.classifier, examples, clean=clean_for(name), cache=cache, show_progress=False, **options)
+    return detector.extractor, cache
+
+
+@names
+def test_cached_features_equal_plain_ones(name: str) -> None:
+    made = toys()
+    extractor, cache = cached(name)
+    examples = made.fitted.for_attack("bim")
+    images, ids = examples.noisy["noisy"][:20], examples.ids[:20]
+    (plain,) = extract(made.classifier, [extractor], images, ids, show_progress=False)
+    assert torch.allclose(cache.features(extractor, images, ids), plain, rtol=1e-3, atol=1e-5)
+
+
+@names
+def test_ids_change_nothing_but_the_finish(name: str) -> None:
+    made = toys()
+    extractor, _ = cached(name)
+    examples = made.fitted.for_attack("bim")
+    images, ids = examples.clean[:6], examples.ids[:6]
+    for leaf in extractor.leaves():
+        for part in leaf.cacheable_parts():
+            own, other = (
+                extract(made.classifier, [part], images, names, show_progress=False)[0] for names in (ids, strangers(6))
+            )
+            assert torch.equal(own, other)
+            assert part.cacheable_parts() == (part,)
+
+
+def test_an_extractor_comes_back_from_its_state(detector: Detector) -> None:
+    ids, images = toys().fitted.ids[:6], toys().fitted.noisy["noisy"][:6]
+    leaves = detector.extractor.leaves()
+    again = [type(leaf).from_state(detector.classifier, leaf.state(), {}) for leaf in leaves]
+    known = {kind for part in detector.method.parts_of_fit() for kind in part.extractors}
+    assert {type(leaf) for leaf in leaves} <= known
+    one, other = (
+        torch.cat(extract(detector.classifier, some, images, ids, show_progress=False), 1) for some in (leaves, again)
+    )
+    assert torch.equal(one, other)
+
+
+def test_every_feature_has_a_name(detector: Detector) -> None:
+    assert len(detector.feature_names) == detector.summary["features"]
+
+
+def test_gradients_reach_the_images_of_detectors_that_observe(detector: Detector) -> None:
+    leaf = toys().tested.clean[:3].clone().requires_grad_()
+    logits, features, scores = detector.forward(leaf, strangers(3))
+    assert len(logits) == len(features) == len(scores) == 3
+    if detector.needs == {"forward"}:
+        (gradient,) = torch.autograd.grad(scores.sum(), leaf)
+        assert gradient.isfinite().all()
+
+
+def other_than(name: str) -> str:
+    return "max-softmax" if name != "max-softmax" else "mbf"
+
+
+def combined(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The id "a+b" of a detector and another, in both orders, with the options of the case."""
+    shared = {field.name for field in fields(Method)}
+    options = {f"{name}.{option}": value for option, value in CASES[name].options.items() if option not in shared}
+    for pair in ((name, other_than(name)), (other_than(name), name)):
+        yield "+".join(pair), {**options, "C": 1.0, "gamma": "scale"}
+
+
+@names
+def test_two_detectors_stand_side_by_side_under_one_head(name: str, tmp_path: Path) -> None:
+    made = toys()
+    examples, images = made.fitted.for_attack("bim"), made.tested.adversarial["bim"][:5]
+    for both, options in combined(name):
+        detector = fit(both, made.classifier, examples, clean=clean_for(name), show_progress=False, **options)
+        assert isinstance(detector.extractor, Concatenated)
+        assert isinstance(detector.head, Svm)
+        assert detector.method.name == both
+        assert detector.needs <= detector.method.needs
+        ids = strangers(5)
+        (features,) = extract(made.classifier, [detector.extractor], images, ids, show_progress=False)
+        apart = extract(made.classifier, detector.extractor.parts, images, ids, show_progress=False)
+        assert torch.equal(features, torch.cat(apart, 1))
+        detector.save(tmp_path / "both.bf")
+        again = load(tmp_path / "both.bf", made.classifier)
+        assert np.array_equal(again.score(images), detector.score(images))
+        assert again.method == detector.method

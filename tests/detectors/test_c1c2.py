@@ -1,6 +1,6 @@
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,25 +10,30 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 import benfourier as bf
-from benfourier.data.draws import generator, names_by_content
-from benfourier.detectors import flips as flips_file
-from benfourier.detectors import tuning
-from benfourier.detectors.c1c2 import C1C2, GRIDS, Criteria
-from benfourier.detectors.catalogue import fit, method
-from benfourier.detectors.flips import Push, flips
-from benfourier.detectors.method import Lessons
-from benfourier.detectors.ranks import ranks
-from benfourier.errors import OptionError, SubjectError
+from benfourier.data.images import content_ids
+from benfourier.data.seeds import image_generator
+from benfourier.detectors import c1c2
+from benfourier.detectors.c1c2 import C1, C1C2, C2, GRIDS, GreatestRank, benign_ranks
+from benfourier.detectors.catalogue import make_method
+from benfourier.detectors.choose import best_value
+from benfourier.detectors.extractor import RunningExtractor
+from benfourier.detectors.features import extract
+from benfourier.detectors.fit import fit
+from benfourier.detectors.method import FitData
+from benfourier.errors import ClassifierError, OptionError
 from tests.attacks.trained import in_float64, unbeatable
 from tests.detectors.toys import toys
 
 QUICK: dict[str, Any] = {"sigma": 0.03, "step_t": 0.005, "step_u": 0.1, "cap_t": 30, "cap_u": 30}
 WORDS = ("c1", "c2t", "c2u")
-UNRANKED = torch.zeros(0, 3, dtype=torch.float64)
+NOISE, TOWARDS, AWAY = C1(0.05, 3), C2(True, 0.02, 0.2, 15, 3), C2(False, 0.3, 0.2, 25, 3)
+CRITERIA = {"c1": NOISE, "c2t": TOWARDS, "c2u": AWAY}
 
 
-def criteria(words: tuple[str, ...] = WORDS) -> Criteria:
-    return Criteria(words, 0.05, 0.02, 0.3, 0.2, (15, 25), 3, UNRANKED[:, : len(words)])
+def values(classifier: bf.Classifier, images: Tensor, words: tuple[str, ...] = WORDS) -> Tensor:
+    """Some of the criteria side by side."""
+    ids = [""] * len(images)
+    return torch.cat(extract(classifier, [CRITERIA[word] for word in words], images, ids, show_progress=False), 1)
 
 
 def naive_steps(module: nn.Module, image: Tensor, goal: int, sign: int, step: float, radius: float, cap: int) -> int:
@@ -44,25 +49,25 @@ def naive_steps(module: nn.Module, image: Tensor, goal: int, sign: int, step: fl
     return cap
 
 
-def naive(module: nn.Module, image: Tensor, chosen: Criteria) -> list[float]:
+def naive(module: nn.Module, image: Tensor) -> list[float]:
     """C1 and the logarithms of both counts, one after the other."""
-    (name,) = names_by_content(image)
+    (name,) = content_ids(image)
     label = int(module(image).argmax())
-    noise = torch.randn(image.shape[1:], generator=generator(chosen.seed, f"c1 {name}")).to(image)
-    calm, shaken = (torch.softmax(module(x), 1) for x in (image, image + chosen.sigma * noise))
-    other = int(torch.randint(1, 10, (), generator=generator(chosen.seed, f"c2t {name}")))
+    noise = torch.randn(image.shape[1:], generator=image_generator(3, f"c1 {name}")).to(image)
+    calm, shaken = (torch.softmax(module(x), 1) for x in (image, image + NOISE.sigma * noise))
+    other = int(torch.randint(1, 10, (), generator=image_generator(3, f"c2t {name}")))
     counts = [
-        naive_steps(module, image, (label + other) % 10, 1, chosen.step_t, chosen.radius, chosen.caps[0]),
-        naive_steps(module, image, label, -1, chosen.step_u, chosen.radius, chosen.caps[1]),
+        naive_steps(module, image, (label + other) % 10, 1, TOWARDS.step, TOWARDS.radius, TOWARDS.cap),
+        naive_steps(module, image, label, -1, AWAY.step, AWAY.radius, AWAY.cap),
     ]
     return [float((calm - shaken).detach().abs().sum()), *map(math.log, counts)]
 
 
 def test_many_images_at_once_count_the_same_steps_as_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flips_file, "MOST", 5)  # so that images wait for those before them
+    monkeypatch.setattr(c1c2, "batch_size", lambda *_, **__: 5)  # so that images wait for those before them
     given = in_float64()
-    found = criteria().work(given.subject, given.images, [""] * len(given.images))
-    wanted = [naive(given.subject.module, image, criteria()) for image in torch.split(given.images, 1)]
+    found = values(given.classifier, given.images)
+    wanted = [naive(given.classifier.module, image) for image in torch.split(given.images, 1)]
     assert len(set(found[:, 1].tolist())) > 3
     assert len(set(found[:, 2].tolist())) > 3
     assert torch.allclose(found, torch.tensor(wanted, dtype=torch.float64), rtol=0, atol=1e-12)
@@ -70,26 +75,26 @@ def test_many_images_at_once_count_the_same_steps_as_one_after_the_other(monkeyp
 
 def test_steps_mean_the_same_whatever_the_bounds() -> None:
     given = in_float64()
-    wide = bf.Subject(given.subject.module, bounds=(-1.0, 3.0), mean=[-1.0], std=[4.0], size=8, channels=1)
+    wide = bf.Classifier(given.classifier.module, bounds=(-1.0, 3.0), mean=[-1.0], std=[4.0], size=8, channels=1)
     found = [
-        criteria(("c2u",)).work(subject, images, [""] * len(images))
-        for subject, images in ((given.subject, given.images), (wide, 4 * given.images - 1))
+        values(classifier, images, ("c2u",))
+        for classifier, images in ((given.classifier, given.images), (wide, 4 * given.images - 1))
     ]
     assert torch.equal(*found)
 
 
 def test_an_image_that_no_gradient_moves_is_given_up_at_once() -> None:
-    subject, calls = unbeatable(), 0
+    classifier, calls = unbeatable(), 0
 
     def count(*_: object) -> None:
         nonlocal calls
         calls += 1
 
-    handle = subject.module.register_forward_hook(count)
+    handle = classifier.module.register_forward_hook(count)
     images, labels = torch.rand(3, 1, 8, 8, generator=torch.Generator().manual_seed(0)), torch.zeros(3).long()
-    subject.plan((1, 8, 8))
+    classifier.layer_list((1, 8, 8))
     calls = 0
-    found = flips(subject, images, labels, labels, Push(-1, 1.0, 0.5, 1000))
+    found = C2(False, 1.0, 0.5, 1000, 0).steps_to_flip(classifier, images, labels, labels)
     handle.remove()
     assert found.tolist() == [1000, 1000, 1000]
     assert calls == 1
@@ -99,45 +104,47 @@ def test_a_module_without_gradients_is_refused_by_the_searches_only() -> None:
     class Cut(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.inner = toys().subject.module
+            self.inner = toys().classifier.module
 
         def forward(self, images: Tensor) -> Tensor:
             found: Tensor = self.inner(images).detach()
             return found
 
-    subject = bf.Subject(Cut(), size=8, channels=1)
+    classifier = bf.Classifier(Cut(), size=8, channels=1)
     images = toys().tested.clean[:2]
-    assert criteria(("c1",)).work(subject, images, ["a", "b"]).shape == (2, 1)
-    with pytest.raises(SubjectError, match="take c1c2:c1"):
-        criteria(("c2u",)).work(subject, images, ["a", "b"])
+    assert values(classifier, images, ("c1",)).shape == (2, 1)
+    with pytest.raises(ClassifierError, match="take c1c2:c1"):
+        values(classifier, images, ("c2u",))
 
 
 def test_a_rank_is_the_share_of_benign_numbers_below() -> None:
     benign = torch.tensor([[1.0], [2.0], [2.0], [4.0]], dtype=torch.float64)
     numbers = torch.tensor([[0.0], [0.5], [1.0], [1.5], [2.0], [4.0], [7.0], [10.0]], dtype=torch.float64)
     limits = torch.tensor([0.0]), torch.tensor([10.0])
-    found = ranks(numbers, benign, *limits).flatten().tolist()
+    found = benign_ranks(numbers, benign, *limits).flatten().tolist()
     assert found == pytest.approx([0, 1 / 16, 1 / 8, 5 / 16, 1 / 2, 7 / 8, 15 / 16, 1])
 
 
 def test_reaching_the_cap_outranks_every_benign_image_that_does_not() -> None:
     benign = torch.tensor([3.0, 10.0, 39.0], dtype=torch.float64).log().unsqueeze(1)
     reached = torch.tensor([[math.log(40)]], dtype=torch.float64)
-    found = ranks(torch.cat([benign, reached]), benign, torch.zeros(1), torch.tensor([math.log(40)])).flatten()
+    found = benign_ranks(torch.cat([benign, reached]), benign, torch.zeros(1), torch.tensor([math.log(40)])).flatten()
     assert float(found[3]) == pytest.approx(1)
     assert bool((found[:3] < 0.9).all())
 
 
 def test_under_the_authors_rules_the_score_is_the_greatest_rank() -> None:
     made = toys()
-    detector = fit("c1c2", made.subject, made.fitted.for_attack("bim"), rules="authors", show_progress=False, **QUICK)
-    measure = detector.measure
-    assert isinstance(measure, Criteria)
-    assert measure.benign.shape == (2 * detector.summary["rows fitted"]["clean"], 3)
+    detector = fit(
+        "c1c2", made.classifier, made.fitted.for_attack("bim"), rules="authors", show_progress=False, **QUICK
+    )
+    extractor = detector.extractor
+    assert isinstance(extractor, GreatestRank)
+    assert extractor.benign.shape == (2 * detector.summary["rows fitted"]["clean"], 3)
     images = made.tested.clean[:5]
-    apart = replace(measure, benign=UNRANKED).work(made.subject, images, [""] * 5)
-    limits = torch.tensor([measure.greatest(word) for word in WORDS], dtype=torch.float64)
-    wanted = ranks(apart, measure.benign, torch.zeros(3), limits).amax(1).numpy()
+    apart = torch.cat(extract(made.classifier, extractor.criteria, images, [""] * 5, show_progress=False), 1)
+    limits = torch.tensor([one.greatest for one in extractor.criteria], dtype=torch.float64)
+    wanted = benign_ranks(apart, extractor.benign, torch.zeros(3), limits).amax(1).numpy()
     assert np.array_equal(detector.score(images), wanted)
     assert wanted.min() >= 0
     assert wanted.max() <= 1
@@ -146,18 +153,18 @@ def test_under_the_authors_rules_the_score_is_the_greatest_rank() -> None:
 @pytest.mark.parametrize("word", WORDS)
 def test_an_id_with_a_criterion_behind_it_scores_that_one_alone(word: str) -> None:
     made = toys()
-    assert method(f"c1c2:{word}", cap_t=5) == C1C2(criteria=word, cap_t=5)
-    detector = fit(f"c1c2:{word}", made.subject, made.fitted.for_attack("bim"), C=1.0, gamma="scale", **QUICK)
-    assert detector.summary["numbers"] == 1
+    assert make_method(f"c1c2:{word}", cap_t=5) == C1C2(criteria=word, cap_t=5)
+    detector = fit(f"c1c2:{word}", made.classifier, made.fitted.for_attack("bim"), C=1.0, gamma="scale", **QUICK)
+    assert detector.summary["features"] == 1
 
 
 @pytest.mark.parametrize(
     ("criteria", "needs"),
     [
-        ("c1", {"samples"}),
-        ("c2t", {"samples", "gradients", "searches"}),
-        ("c2u", {"gradients", "searches"}),
-        ("all", {"samples", "gradients", "searches"}),
+        ("c1", {"random"}),
+        ("c2t", {"random", "gradients", "search"}),
+        ("c2u", {"gradients", "search"}),
+        ("all", {"random", "gradients", "search"}),
     ],
 )
 def test_each_criterion_says_what_it_needs(criteria: str, needs: set[str]) -> None:
@@ -167,7 +174,7 @@ def test_each_criterion_says_what_it_needs(criteria: str, needs: set[str]) -> No
 @pytest.mark.parametrize("name", ["c1c2:c3", "mbf:c1", "c1c2:"])
 def test_an_unknown_criterion_is_refused(name: str) -> None:
     with pytest.raises(OptionError, match=f"detector is '{name}'; allowed: .*c1c2:c1"):
-        method(name)
+        make_method(name)
 
 
 @pytest.mark.parametrize(
@@ -175,56 +182,56 @@ def test_an_unknown_criterion_is_refused(name: str) -> None:
 )
 def test_options_outside_their_range_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(OptionError, match=next(iter(options))):
-        method("c1c2", **options)
+        make_method("c1c2", **options)
 
 
 def test_noise_is_chosen_by_the_examples() -> None:
     made = toys()
-    detector = fit("c1c2:c1", made.subject, made.fitted.for_attack("bim"), C=1.0, gamma="scale")
+    detector = fit("c1c2:c1", made.classifier, made.fitted.for_attack("bim"), C=1.0, gamma="scale")
     assert detector.summary["learned"]["sigma"] in GRIDS["sigma"][1]
-    given = fit("c1c2:c1", made.subject, made.fitted.for_attack("bim"), C=1.0, gamma="scale", sigma=0.02)
+    given = fit("c1c2:c1", made.classifier, made.fitted.for_attack("bim"), C=1.0, gamma="scale", sigma=0.02)
     assert given.summary["learned"]["sigma"] == 0.02
 
 
-@dataclass(frozen=True)
-class Told:
-    """Gives benign and adversarial images the numbers it was told."""
+@dataclass(frozen=True, eq=False)
+class TwoLevels(RunningExtractor):
+    """One value for benign and another for adversarial images."""
 
     benign: float
     adversarial: float
     spread: float
 
-    def work(self, subject: bf.Subject, images: Tensor, ids: Sequence[str]) -> Tensor:
-        attacked = toys().fitted.attacked["bim"]
+    def extract(self, classifier: bf.Classifier, images: Tensor, logits: Tensor, ids: Sequence[str]) -> Tensor:
+        attacked = toys().fitted.adversarial["bim"]
         bad = torch.tensor([bool((attacked == image).flatten(1).all(1).any()) for image in images])
         noise = torch.linspace(0, self.spread, len(images), dtype=torch.float64)
         return (torch.where(bad, self.adversarial, self.benign) + noise).unsqueeze(1)
 
 
-def chosen(classifier: str, trials: dict[float, Told], limit: float = 100.0) -> float:
+def chosen(head: str, trials: dict[float, TwoLevels], limit: float = 100.0) -> float:
     made = toys()
-    lessons = Lessons(made.fitted.for_attack("bim"), show_progress=False)
-    return tuning.best(method("c1c2", classifier=classifier), made.subject, lessons, trials, "trial", limit)
+    data = FitData(made.fitted.for_attack("bim"), show_progress=False)
+    return best_value(make_method("c1c2", head=head), made.classifier, data, trials, "trial", limit)
 
 
 def test_the_value_that_tells_the_examples_apart_best_is_chosen() -> None:
-    trials = {3.0: Told(0, 0, 1), 2.0: Told(0, 0.7, 1), 1.0: Told(0, 0.2, 1)}
+    trials = {3.0: TwoLevels(0, 0, 1), 2.0: TwoLevels(0, 0.7, 1), 1.0: TwoLevels(0, 0.2, 1)}
     assert chosen("plain", trials) == 2.0
 
 
 def test_a_classifier_that_learns_the_direction_may_choose_the_opposite_one() -> None:
-    trials = {2.0: Told(0, 0.2, 1), 1.0: Told(0.7, 0, 1)}
+    trials = {2.0: TwoLevels(0, 0.2, 1), 1.0: TwoLevels(0.7, 0, 1)}
     assert chosen("svm", trials) == 1.0
     assert chosen("plain", trials) == 2.0
 
 
 def test_no_smaller_step_is_tried_once_most_benign_images_reach_the_cap() -> None:
-    trials = {3.0: Told(0, 0.2, 1), 2.0: Told(100, 100, 0), 1.0: Told(0, 5, 1)}
+    trials = {3.0: TwoLevels(0, 0.2, 1), 2.0: TwoLevels(100, 100, 0), 1.0: TwoLevels(0, 5, 1)}
     assert chosen("plain", trials) == 3.0
 
 
 def test_images_can_be_scored_in_inference_mode() -> None:
     images = toys().tested.clean[:3]
-    wanted = criteria().work(toys().subject, images, ["a", "b", "c"])
+    wanted = values(toys().classifier, images)
     with torch.inference_mode():
-        assert torch.equal(criteria().work(toys().subject, images.clone(), ["a", "b", "c"]), wanted)
+        assert torch.equal(values(toys().classifier, images.clone()), wanted)

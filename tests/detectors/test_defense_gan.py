@@ -13,15 +13,25 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 from sklearn.metrics import roc_auc_score
-from torch import Tensor
+from torch import Tensor, nn
 
 import benfourier as bf
-from benfourier.detectors import defense_gan
-from benfourier.detectors.catalogue import fit, method
-from benfourier.detectors.defense_gan import DefenseGAN, Projection
-from benfourier.detectors.gan import LATENT, Critic, Generator, penalty
-from benfourier.detectors.gan_training import KEEP, KIND, SCHEMA
-from benfourier.detectors.gan_weights import flat, made, restored
+from benfourier.detectors.catalogue import make_method
+from benfourier.detectors.defense_gan import detector as defense_gan
+from benfourier.detectors.defense_gan.detector import DefenseGAN, ReconstructionError
+from benfourier.detectors.defense_gan.gan import (
+    KEEP,
+    KIND,
+    LATENT,
+    SCHEMA,
+    Critic,
+    Generator,
+    gradient_penalty,
+    load_generator,
+    new_network,
+)
+from benfourier.detectors.fit import fit
+from benfourier.detectors.method import FitData
 from benfourier.errors import OptionError, StoreError
 from benfourier.store import artifact
 from tests.detectors import small_gan
@@ -37,28 +47,33 @@ def draws(seed: int = 0) -> torch.Generator:
 
 
 @cache
-def taught(iterations: int = 50) -> Projection:
+def taught(iterations: int = 50) -> ReconstructionError:
     """What so many iterations lead to."""
     digits = torch.from_numpy(load_digits().images[:400]).float().unsqueeze(1) / 16
     found = training(digits, width=16)
     found.run(iterations)
-    return Projection(flat(found.generator), (1, 8, 8), iterations, 400, found.loss, 16, 20, 2, 10.0, 0.7, 0)
+    weights = found.generator.state_dict()
+    return ReconstructionError(weights, (1, 8, 8), iterations, 400, found.loss, 16, 20, 2, 10.0, 0.7, 0)
 
 
-def errors(of: Projection, images: Tensor) -> Tensor:
-    return of.work(toys().subject, images, [""] * len(images))[:, 0]
+def flat(network: nn.Module) -> Tensor:
+    return torch.cat([parameter.detach().reshape(-1) for parameter in network.parameters()])
+
+
+def errors(of: ReconstructionError, images: Tensor) -> Tensor:
+    return of.extract(toys().classifier, images, torch.empty(0), [""] * len(images))[:, 0]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_networks_take_images_of_any_size(shape: tuple[int, ...]) -> None:
-    drawn = made(Generator, shape, 2, draws())(torch.randn(3, LATENT, generator=draws()))
+    drawn = new_network(Generator, shape, 2, draws())(torch.randn(3, LATENT, generator=draws()))
     assert drawn.shape == (3, *shape)
-    assert made(Critic, shape, 2, draws())(drawn).shape == (3,)
+    assert new_network(Critic, shape, 2, draws())(drawn).shape == (3,)
 
 
 @pytest.mark.parametrize(("shape", "least"), [((1, 28, 28), 0.0), ((3, 32, 32), -1.0)])
 def test_the_networks_are_those_of_the_authors(shape: tuple[int, ...], least: float) -> None:
-    drawing, judging = made(Generator, shape, 64, draws()), made(Critic, shape, 64, draws())
+    drawing, judging = new_network(Generator, shape, 64, draws()), new_network(Critic, shape, 64, draws())
     assert drawing.start.out_features == 4 * 4 * 256
     up, down = ([tuple(s.get_parameter("weight").shape[:2]) for s in n.stages] for n in (drawing, judging))
     assert up == [(256, 128), (128, 64), (64, shape[0])]
@@ -73,13 +88,13 @@ def test_the_networks_are_those_of_the_authors(shape: tuple[int, ...], least: fl
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_slope_of_the_critic_is_its_gradient_and_teaches_the_same(shape: tuple[int, ...]) -> None:
-    critic = made(Critic, shape, 2, draws()).double()
+    critic = new_network(Critic, shape, 2, draws()).double()
     leaf = torch.rand(3, *shape, generator=draws(), dtype=torch.float64).requires_grad_()
     (slope,) = torch.autograd.grad(critic(leaf).sum(), leaf, create_graph=True)
-    assert torch.allclose(critic.slope(leaf), slope, rtol=1e-12, atol=1e-15)
+    assert torch.allclose(critic.input_gradient(leaf), slope, rtol=1e-12, atol=1e-15)
     weights = [parameter for name, parameter in critic.named_parameters() if name.endswith("weight")]
-    twice = torch.autograd.grad(penalty(slope), weights)
-    once = torch.autograd.grad(penalty(critic.slope(leaf)), weights)
+    twice = torch.autograd.grad(gradient_penalty(slope), weights)
+    once = torch.autograd.grad(gradient_penalty(critic.input_gradient(leaf)), weights)
     assert all(torch.allclose(a, b, rtol=1e-9, atol=1e-15) for a, b in zip(once, twice, strict=True))
 
 
@@ -87,13 +102,13 @@ def test_the_penalty_takes_the_norm_over_all_pixels() -> None:
     slope = torch.zeros(2, 3, 2, 2)
     slope[0, 0, 0, 0], slope[0, 2, 1, 1] = 3.0, 4.0  # norm 5
     slope[1, 1, :, :] = 0.5  # norm 1
-    assert float(penalty(slope)) == pytest.approx((16 + 0) / 2)
+    assert float(gradient_penalty(slope)) == pytest.approx((16 + 0) / 2)
 
 
-def test_weights_survive_the_way_through_one_row() -> None:
-    network = made(Generator, (3, 32, 32), 4, draws())
+def test_a_generator_comes_back_from_its_weights() -> None:
+    network = new_network(Generator, (3, 32, 32), 4, draws())
     latent = torch.randn(2, LATENT, generator=draws())
-    again = restored((3, 32, 32), 4, flat(network))
+    again = load_generator((3, 32, 32), 4, network.state_dict())
     assert torch.allclose(again(latent), network(latent), atol=1e-6)
     assert not any(parameter.requires_grad for parameter in again.parameters())
 
@@ -182,19 +197,34 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:
         training(stripes()).run(1, tmp_path / "none" / "gan.bf")
 
 
-def test_a_checkpoint_is_no_part_of_the_method(tmp_path: Path) -> None:
+def test_fits_with_a_work_folder_share_one_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = toys()
-    path = str(tmp_path / "gan.bf")
-    assert DefenseGAN(checkpoint=path) == DefenseGAN()
-    detector = fit("defense-gan", made.subject, made.fitted, clean=made.clean, checkpoint=path, **SMALL)
-    detector.save(tmp_path / "detector.bf")
+    options = DefenseGAN(**SMALL)
+    options.prepare(made.classifier, FitData(made.fitted, made.clean, tmp_path, show_progress=False))
+    (checkpoint,) = tmp_path.iterdir()
+    monkeypatch.setattr("benfourier.detectors.defense_gan.gan.GanTraining._iterate", None)  # nothing is trained
+    shorter = replace(options, search_steps=2)
+    first, second = (
+        fit(o, made.classifier, made.fitted, clean=made.clean, work_dir=tmp_path) for o in (options, shorter)
+    )
+    weights = [dict(detector.extractor.weights) for detector in (first, second)]  # type: ignore[attr-defined]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    first.save(tmp_path / "detector.bf")
     assert str(tmp_path).encode() not in (tmp_path / "detector.bf").read_bytes()
-    assert bf.load(tmp_path / "detector.bf", made.subject).method == detector.method
+    assert bf.load(tmp_path / "detector.bf", made.classifier).method == options
+    assert checkpoint.exists()
+
+
+def test_nothing_is_prepared_without_a_folder_or_clean_images(tmp_path: Path) -> None:
+    made = toys()
+    DefenseGAN().prepare(made.classifier, FitData(made.fitted, made.clean))
+    DefenseGAN().prepare(made.classifier, FitData(made.fitted, None, tmp_path))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_summary_states_how_long_the_training_was() -> None:
     made = toys()
-    learned = fit("defense-gan", made.subject, made.fitted, clean=made.clean, **SMALL).summary["learned"]
+    learned = fit("defense-gan", made.classifier, made.fitted, clean=made.clean, **SMALL).summary["learned"]
     assert learned["iterations"] == 2
     assert learned["images"] == len(made.clean)
 
@@ -212,7 +242,7 @@ def test_the_bar_tells_the_loss_of_the_critic(capsys: pytest.CaptureFixture[str]
 )
 def test_options_outside_their_range_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(OptionError, match=next(iter(options))):
-        method("defense-gan", **options)
+        make_method("defense-gan", **options)
 
 
 def test_images_can_be_scored_in_inference_mode() -> None:

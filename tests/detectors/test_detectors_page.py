@@ -4,20 +4,22 @@ from pathlib import Path
 
 import pytest
 
-from benfourier.detectors.catalogue import METHODS
-from benfourier.detectors.classifiers import COSTS, SOURCES, WIDTHS
-from benfourier.detectors.method import Method
+from benfourier.detectors import catalogue  # noqa: F401  registers the detectors
+from benfourier.detectors.heads import COSTS, SOURCES, WIDTHS
+from benfourier.detectors.method import DETECTORS, Method
 
 PAGE = (Path(__file__).parents[2] / "docs" / "detectors.md").read_text(encoding="utf-8")
 SECTIONS = dict(re.findall(r"^## ([\w -]+)\n(.*?)(?=^## |\Z)", PAGE, flags=re.MULTILINE | re.DOTALL))
 
 
-@pytest.mark.parametrize("name", sorted(METHODS))
+@pytest.mark.parametrize("name", list(DETECTORS))
 def test_the_detectors_page_names_every_option_with_its_default(name: str) -> None:
     shared = {field.name for field in fields(Method)}
     rows = dict(re.findall(r"^\| `(\w+)` \| `(.*?)` \|", SECTIONS[name], flags=re.MULTILINE))
     wanted = {
-        field.name: repr(field.default).replace("'", '"') for field in fields(METHODS[name]) if field.name not in shared
+        field.name: repr(field.default).replace("'", '"')
+        for field in fields(DETECTORS[name])
+        if field.name not in shared
     }
     assert rows == wanted
 

@@ -12,35 +12,47 @@ from sklearn.neighbors import KernelDensity
 from torch import Tensor, nn
 
 import benfourier as bf
-from benfourier.detectors import bandwidth, dropout
-from benfourier.detectors.bandwidth import best_bandwidth
-from benfourier.detectors.densities import Densities, Density
-from benfourier.detectors.detector import numbers_of
-from benfourier.detectors.dropout import Doubt, dropouts, parts_late
-from benfourier.detectors.kd_bu import KDBU, DensityAndDoubt, penultimate
-from benfourier.detectors.listening import INPUT
-from benfourier.detectors.method import Lessons, Listening, Measure
-from benfourier.detectors.saving import load
-from benfourier.errors import LayerError, OptionError, SubjectError
-from benfourier.subjects.zoo import ZOO, network
+from benfourier.detectors import kd_bu
+from benfourier.detectors.catalogue import load
+from benfourier.detectors.extractor import Concatenated, Extractor, ObservingExtractor
+from benfourier.detectors.features import extract
+from benfourier.detectors.fit import fit
+from benfourier.detectors.kd_bu import (
+    KDBU,
+    Density,
+    DropoutVariance,
+    best_bandwidth,
+    dropout_modules,
+    last_hidden_layer,
+    log_density,
+    splits_at_first_dropout,
+)
+from benfourier.detectors.method import FitData
+from benfourier.errors import ClassifierError, LayerError, OptionError
+from benfourier.models.forward import INPUT
+from benfourier.models.zoo import ZOO, network
 from tests.detectors.toys import toys
 
 Floats = NDArray[np.float64]
 
 
 def learned(**options: object) -> Density:
-    measure = KDBU(bu=False, **options).learn(toys().subject, Lessons(toys().fitted, None, False))  # type: ignore[arg-type]
-    assert isinstance(measure, Density)
-    return measure
+    extractor = KDBU(bu=False, **options).fit_extractor(toys().classifier, FitData(toys().fitted, show_progress=False))  # type: ignore[arg-type]
+    assert isinstance(extractor, Density)
+    return extractor
 
 
-def numbers(measure: Measure, images: Tensor, ids: list[str] | None = None) -> Tensor:
+def features(extractor: Extractor, images: Tensor, ids: list[str] | None = None) -> Tensor:
     names = ids or [f"query-{row}" for row in range(len(images))]
-    return numbers_of(toys().subject, [measure], images, names, show_progress=False)[0]
+    return extract(toys().classifier, [extractor], images, names, show_progress=False)[0]
+
+
+def variance(extractor: DropoutVariance, classifier: bf.Classifier, images: Tensor) -> Tensor:
+    return extractor.extract(classifier, images, torch.empty(0), [])[:, 0]
 
 
 def last_hidden(images: Tensor) -> Floats:
-    module: nn.Sequential = toys().subject.module  # type: ignore[assignment]
+    module: nn.Sequential = toys().classifier.module  # type: ignore[assignment]
     with torch.no_grad():
         return np.asarray(module[:7](images).double())
 
@@ -50,25 +62,25 @@ def sklearn_density(points: Floats, width: float, rows: Floats) -> Floats:
 
 
 def test_kd_is_the_density_that_scikit_learn_finds() -> None:
-    made, measure = toys(), learned()
-    images = torch.cat([made.tested.clean, made.tested.attacked["bim"]])
+    made, extractor = toys(), learned()
+    images = torch.cat([made.tested.clean, made.tested.adversarial["bim"]])
     rows, points = last_hidden(images), last_hidden(made.fitted.clean)
-    predicted = made.subject.logits(images).argmax(1).tolist()
+    predicted = made.classifier.logits(images).argmax(1).tolist()
     wanted = [
-        -sklearn_density(points[made.fitted.labels.numpy() == label], measure.bandwidth, row[None])[0]
+        -sklearn_density(points[made.fitted.labels.numpy() == label], extractor.bandwidth, row[None])[0]
         for label, row in zip(predicted, rows, strict=True)
     ]
-    assert np.allclose(numbers(measure, images)[:, 0], wanted, rtol=1e-6)
+    assert np.allclose(features(extractor, images)[:, 0], wanted, rtol=1e-6)
 
 
 def test_an_image_is_no_point_of_its_own_density() -> None:
-    made, measure = toys(), learned(bandwidth=0.8)
+    made, extractor = toys(), learned(bandwidth=0.8)
     fitted, points = made.fitted, last_hidden(made.fitted.clean)
     labels, ids = fitted.labels.numpy(), list(fitted.ids)
     others = [(labels == labels[row]) & (np.arange(len(labels)) != row) for row in range(20)]
     wanted = [-sklearn_density(points[mask], 0.8, points[row][None])[0] for row, mask in enumerate(others)]
-    assert np.allclose(numbers(measure, fitted.clean[:20], ids[:20])[:, 0], wanted, rtol=1e-6)
-    assert (numbers(measure, fitted.clean[:20])[:, 0].numpy() < wanted).all()
+    assert np.allclose(features(extractor, fitted.clean[:20], ids[:20])[:, 0], wanted, rtol=1e-6)
+    assert (features(extractor, fitted.clean[:20])[:, 0].numpy() < wanted).all()
 
 
 def some_points() -> tuple[Tensor, Tensor]:
@@ -79,7 +91,7 @@ def some_points() -> tuple[Tensor, Tensor]:
 def test_a_class_without_points_has_the_density_of_all_less_the_log_of_their_number() -> None:
     points, labels = some_points()
     rows, nobody = torch.randn(5, 3, generator=torch.Generator().manual_seed(1)), torch.zeros(5, 40, dtype=torch.bool)
-    found = Densities(points, labels, 0.5).log_density(rows, torch.full((5,), 9), nobody)
+    found = log_density(points, labels, 0.5, rows, torch.full((5,), 9), nobody)
     assert np.allclose(found, sklearn_density(points.numpy(), 0.5, rows.numpy()) - math.log(40))
 
 
@@ -88,22 +100,22 @@ def test_a_class_whose_only_point_is_the_image_itself_counts_as_one_without_poin
     labels[-1] = 7
     own = torch.zeros(1, 40, dtype=torch.bool)
     own[0, -1] = True
-    found = Densities(points, labels, 0.5).log_density(points[-1:], torch.tensor([7]), own)
+    found = log_density(points, labels, 0.5, points[-1:], torch.tensor([7]), own)
     wanted = sklearn_density(points[:-1].numpy(), 0.5, points[-1:].numpy()) - math.log(40)
     assert np.allclose(found, wanted)
 
 
 def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    images, measure = toys().tested.clean, learned()
-    whole = numbers(measure, images)
-    monkeypatch.setattr("benfourier.detectors.densities.BLOCK", 1)
-    assert torch.allclose(numbers(measure, images), whole, rtol=1e-12)
+    images, extractor = toys().tested.clean, learned()
+    whole = features(extractor, images)
+    monkeypatch.setattr("benfourier.detectors.kd_bu.BLOCK", 1)
+    assert torch.allclose(features(extractor, images), whole, rtol=1e-12)
 
 
 def test_far_images_have_a_finite_density() -> None:
     points, labels = some_points()
     nobody = torch.zeros(1, 40, dtype=torch.bool)
-    found = Densities(points, labels, 0.01).log_density(torch.full((1, 3), 1e4), labels[:1], nobody)
+    found = log_density(points, labels, 0.01, torch.full((1, 3), 1e4), labels[:1], nobody)
     assert found.isfinite().all()
     assert found < -1e11
 
@@ -117,7 +129,7 @@ def test_the_bandwidth_is_the_likeliest_when_points_are_left_out_in_turn() -> No
         width: sum(
             sklearn_density(np.delete(part, row, 0), width, part[row][None])[0] for part in parts for row in range(10)
         )
-        for width in spread * bandwidth.FACTORS
+        for width in spread * kd_bu.FACTORS
     }
     assert best_bandwidth(points, labels, seed=0) == pytest.approx(max(likelihood, key=lambda width: likelihood[width]))
 
@@ -146,11 +158,11 @@ def dropping(module: nn.Module) -> Iterator[None]:
         module.eval()
 
 
-def by_torch(subject: bf.Subject, images: Tensor, passes: int) -> Tensor:
-    with torch.random.fork_rng(devices=[]), torch.no_grad(), dropping(subject.module):
+def by_torch(classifier: bf.Classifier, images: Tensor, passes: int) -> Tensor:
+    with torch.random.fork_rng(devices=[]), torch.no_grad(), dropping(classifier.module):
         torch.manual_seed(0)
-        entering = subject.normalise(images)
-        found = torch.stack([torch.softmax(subject.module(entering).double(), 1) for _ in range(passes)], 1)
+        entering = classifier.normalise(images)
+        found = torch.stack([torch.softmax(classifier.module(entering).double(), 1) for _ in range(passes)], 1)
     return found.var(1, correction=0).mean(1)
 
 
@@ -158,9 +170,9 @@ def test_bu_is_the_variance_that_torchs_own_dropout_gives() -> None:
     # 4000 passes: the relative deviation of a variance is about sqrt(kurtosis / 4000); 40 images of it average out, and
     # each of the two sums below deviates by less than 2 %. 10 % is five of these: false failure below 1e-6
     made = toys()
-    images = made.tested.attacked["bim"][:40]
-    ours = Doubt(4000, 0, late=True).of(made.subject, images)
-    assert float(ours.sum()) == pytest.approx(float(by_torch(made.subject, images, 4000).sum()), rel=0.1)
+    images = made.tested.adversarial["bim"][:40]
+    ours = variance(DropoutVariance(4000, 0, late=True), made.classifier, images)
+    assert float(ours.sum()) == pytest.approx(float(by_torch(made.classifier, images, 4000).sum()), rel=0.1)
 
 
 class Wide(nn.Module):
@@ -177,34 +189,36 @@ class Wide(nn.Module):
         return self.head(self.again(found.mean((2, 3))))  # type: ignore[no-any-return]
 
 
-def wide() -> bf.Subject:
+def wide() -> bf.Classifier:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(3)
-        return bf.Subject(Wide().eval(), size=8, channels=1)
+        return bf.Classifier(Wide().eval(), size=8, channels=1)
 
 
 def test_passes_part_at_the_first_dropout_where_they_can() -> None:
     made = toys()
     images = made.tested.clean[:6]
-    assert parts_late(made.subject, images, seed=0)
-    early, late = (torch.cat(list(Doubt(5, 0, late=late).posteriors(made.subject, images))) for late in (False, True))
+    assert splits_at_first_dropout(made.classifier, images, seed=0)
+    early, late = (
+        torch.cat(list(DropoutVariance(5, 0, late=late).posteriors(made.classifier, images))) for late in (False, True)
+    )
     assert early.shape == (6, 5, 10)
     assert torch.allclose(early, late, atol=1e-6)
 
 
 def test_passes_part_at_the_image_where_copies_would_meet_it() -> None:
-    subject, images = wide(), toys().tested.clean[:20]
-    assert not parts_late(subject, images[:3], seed=0)
+    classifier, images = wide(), toys().tested.clean[:20]
+    assert not splits_at_first_dropout(classifier, images[:3], seed=0)
     # as above: 2000 passes, 20 images, within 10 %
-    ours = Doubt(2000, 0, late=False).of(subject, images)
-    assert float(ours.sum()) == pytest.approx(float(by_torch(subject, images, 2000).sum()), rel=0.1)
+    ours = variance(DropoutVariance(2000, 0, late=False), classifier, images)
+    assert float(ours.sum()) == pytest.approx(float(by_torch(classifier, images, 2000).sum()), rel=0.1)
 
 
 def test_dropout_of_channels_drops_whole_ones() -> None:
-    subject, images, seen = wide(), toys().tested.clean[:2], []
-    module: Wide = subject.module  # type: ignore[assignment]
+    classifier, images, seen = wide(), toys().tested.clean[:2], []
+    module: Wide = classifier.module  # type: ignore[assignment]
     handle = module.second.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
-    list(Doubt(8, 0, late=False).posteriors(subject, images))
+    list(DropoutVariance(8, 0, late=False).posteriors(classifier, images))
     handle.remove()
     dropped = seen[-1].flatten(2) == 0  # (images · passes, channels, positions)
     whole = dropped.all(2)
@@ -215,24 +229,24 @@ def test_dropout_of_channels_drops_whole_ones() -> None:
 
 def test_masks_belong_to_the_image(monkeypatch: pytest.MonkeyPatch) -> None:
     made = toys()
-    images = made.tested.attacked["bim"][:9]
-    whole = Doubt(7, 0, late=True).of(made.subject, images)
-    alone = torch.cat([Doubt(7, 0, late=True).of(made.subject, image[None]) for image in images])
+    images = made.tested.adversarial["bim"][:9]
+    whole = variance(DropoutVariance(7, 0, late=True), made.classifier, images)
+    alone = torch.cat([variance(DropoutVariance(7, 0, late=True), made.classifier, image[None]) for image in images])
     assert torch.allclose(whole, alone, rtol=1e-4)
-    assert not torch.allclose(whole, Doubt(7, 1, late=True).of(made.subject, images), rtol=1e-2)
+    assert not torch.allclose(whole, variance(DropoutVariance(7, 1, late=True), made.classifier, images), rtol=1e-2)
     for name in ("CACHED", "MEMORY"):
-        monkeypatch.setattr(dropout, name, 3 * 32 * 4 * 3)  # three rows at once: passes in three parts
-    assert torch.allclose(whole, Doubt(7, 0, late=True).of(made.subject, images), rtol=1e-4)
+        monkeypatch.setattr(kd_bu, name, 3 * 32 * 4 * 3)  # three rows at once: passes in three parts
+    assert torch.allclose(whole, variance(DropoutVariance(7, 0, late=True), made.classifier, images), rtol=1e-4)
 
 
 def test_hooks_are_gone_when_a_pass_fails() -> None:
-    subject = wide()
-    plan = subject.plan()
-    handle = subject.module.head.register_forward_hook(lambda *_: 1 / 0)  # type: ignore[union-attr]
+    classifier = wide()
+    classifier.layer_list()
+    handle = classifier.module.head.register_forward_hook(lambda *_: 1 / 0)  # type: ignore[union-attr]
     with pytest.raises(ZeroDivisionError):
-        Doubt(2, 0, late=False)._once(subject, plan, toys().tested.clean[:2], dropout._Masks(["a", "b"], 0))
+        list(DropoutVariance(2, 0, late=False).posteriors(classifier, toys().tested.clean[:2]))
     handle.remove()
-    assert sum(len(m._forward_hooks) for m in subject.module.modules()) == 0
+    assert sum(len(m._forward_hooks) for m in classifier.module.modules()) == 0
 
 
 class Functional(nn.Module):
@@ -246,38 +260,41 @@ class Functional(nn.Module):
 
 @pytest.mark.parametrize(("p", "names"), [(0.0, []), (0.2, ["drop"])])
 def test_only_modules_that_drop_count_as_dropout(p: float, names: list[str]) -> None:
-    subject = bf.Subject(Functional(p), size=8, channels=1)
-    assert list(dropouts(subject.module, subject.plan())) == names
+    classifier = bf.Classifier(Functional(p), size=8, channels=1)
+    assert list(dropout_modules(classifier.module, classifier.layer_list())) == names
 
 
 def test_a_network_without_dropout_gets_kd_alone_and_says_so(tmp_path: Path) -> None:
     made = toys()
-    subject = bf.Subject(Functional(0.0).eval(), size=8, channels=1)
+    classifier = bf.Classifier(Functional(0.0).eval(), size=8, channels=1)
     examples = made.fitted.for_attack("bim")
-    detector = KDBU(C=1.0, gamma="scale").fit(subject, examples, show_progress=False)
-    assert isinstance(detector.measure, Listening)
-    assert detector.needs == {"listens"} < detector.method.needs
+    detector = fit(KDBU(C=1.0, gamma="scale"), classifier, examples, show_progress=False)
+    assert isinstance(detector.extractor, ObservingExtractor)
+    assert detector.needs == {"forward"} < detector.method.needs
     assert "no Dropout module" in detector.summary["learned"]["bu"]
     detector.save(tmp_path / "kd.bf")
     ids = list(examples.ids)
-    again = load(tmp_path / "kd.bf", subject)
+    again = load(tmp_path / "kd.bf", classifier)
     assert np.array_equal(again.score(examples.clean, ids=ids), detector.score(examples.clean, ids=ids))
-    with pytest.raises(SubjectError, match="functional dropout is not seen"):
-        KDBU(bu=True).fit(subject, examples, show_progress=False)
+    with pytest.raises(ClassifierError, match="functional dropout is not seen"):
+        fit(KDBU(bu=True), classifier, examples, show_progress=False)
 
 
 def test_both_numbers_are_higher_for_attacked_images() -> None:
     made = toys()
-    measure = KDBU().learn(made.subject, Lessons(made.fitted, None, False))
-    assert isinstance(measure, DensityAndDoubt)
-    clean, attacked = numbers(measure, made.tested.clean), numbers(measure, made.tested.attacked["bim"])
+    extractor = KDBU().fit_extractor(made.classifier, FitData(made.fitted, show_progress=False))
+    assert isinstance(extractor, Concatenated)
+    clean, attacked = features(extractor, made.tested.clean), features(extractor, made.tested.adversarial["bim"])
     assert (attacked.median(0).values > clean.median(0).values).all()
 
 
 def test_points_come_from_images_beyond_the_examples_under_the_authors_rules() -> None:
     made = toys()
-    measure = KDBU(rules="authors", bu=False).learn(made.subject, Lessons(made.fitted, made.clean, False))
-    assert sorted(measure.ids) == sorted(made.clean.ids)
+    extractor = KDBU(rules="authors", bu=False).fit_extractor(
+        made.classifier, FitData(made.fitted, made.clean, show_progress=False)
+    )
+    assert isinstance(extractor, Density)
+    assert sorted(extractor.ids) == sorted(made.clean.ids)
 
 
 @pytest.mark.parametrize(
@@ -292,17 +309,18 @@ def test_points_come_from_images_beyond_the_examples_under_the_authors_rules() -
 )
 def test_the_last_hidden_layer_is_found(name: str, layer: str) -> None:
     entry = ZOO[name]
-    subject = bf.Subject(network(name), size=entry.size, channels=entry.channels)
-    assert penultimate(subject.plan().layers) == layer
+    classifier = bf.Classifier(network(name), size=entry.size, channels=entry.channels)
+    assert last_hidden_layer(classifier.layer_list().layers) == layer
 
 
 def test_a_network_without_hidden_layers_is_heard_at_its_input() -> None:
     made = toys()
-    subject = bf.Subject(Functional(0.0).eval(), size=8, channels=1)
-    measure = KDBU().learn(subject, Lessons(made.fitted, None, False))
-    assert measure.layer == INPUT
+    classifier = bf.Classifier(Functional(0.0).eval(), size=8, channels=1)
+    extractor = KDBU().fit_extractor(classifier, FitData(made.fitted, show_progress=False))
+    assert isinstance(extractor, Density)
+    assert extractor.layers == (INPUT,)
     order = made.fitted.labels.argsort(stable=True)
-    assert torch.equal(measure.points, made.fitted.clean.flatten(1)[order])
+    assert torch.equal(extractor.points, made.fitted.clean.flatten(1)[order])
 
 
 def test_another_layer_can_be_named() -> None:

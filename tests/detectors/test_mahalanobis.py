@@ -9,33 +9,44 @@ from sklearn.covariance import EmpiricalCovariance, ledoit_wolf_shrinkage
 from torch import Tensor, nn
 
 import benfourier as bf
-from benfourier.detectors.detector import numbers_of
-from benfourier.detectors.fitting import measured
-from benfourier.detectors.gaussians import gaussians_of
-from benfourier.detectors.held_out import auroc, some
-from benfourier.detectors.mahalanobis import MAGNITUDES, Mahalanobis
-from benfourier.detectors.method import Lessons, Listening
-from benfourier.detectors.nearest_class import Distances, Nudged
-from benfourier.detectors.one_layer import averages
-from benfourier.detectors.saving import load
+from benfourier.detectors.catalogue import load
+from benfourier.detectors.choose import few_sources, held_out_auroc
+from benfourier.detectors.feature_cache import feature_table
+from benfourier.detectors.features import extract
+from benfourier.detectors.fit import fit
+from benfourier.detectors.mahalanobis import (
+    MAGNITUDES,
+    ChannelAverages,
+    ClassDistances,
+    Mahalanobis,
+    PerturbedClassDistances,
+    fit_gaussians,
+)
+from benfourier.detectors.method import FitData
 from benfourier.errors import OptionError
 from tests.detectors.toys import toys
 
 Floats = NDArray[np.float64]
 
 
-def learned(**options: object) -> Distances | Nudged:
-    return Mahalanobis(**options).learn(toys().subject, Lessons(toys().fitted, None, False))  # type: ignore[arg-type]
+def learned(**options: object) -> ClassDistances | PerturbedClassDistances:
+    return Mahalanobis(**options).fit_extractor(toys().classifier, FitData(toys().fitted, show_progress=False))  # type: ignore[arg-type]
 
 
-def numbers(measure: Distances | Nudged, images: Tensor, ids: list[str] | None = None) -> Floats:
+def features(
+    extractor: ClassDistances | PerturbedClassDistances, images: Tensor, ids: list[str] | None = None
+) -> Floats:
     names = ids or [f"query-{row}" for row in range(len(images))]
-    return numbers_of(toys().subject, [measure], images, names, show_progress=False)[0].numpy()
+    return extract(toys().classifier, [extractor], images, names, show_progress=False)[0].numpy()
+
+
+def distances_of(extractor: ClassDistances | PerturbedClassDistances) -> ClassDistances:
+    return extractor.distances if isinstance(extractor, PerturbedClassDistances) else extractor
 
 
 def means_of_maps(images: Tensor, layer: int) -> Floats:
     """The averages of one layer of the toy network, straight from its modules."""
-    module: nn.Sequential = toys().subject.module  # type: ignore[assignment]
+    module: nn.Sequential = toys().classifier.module  # type: ignore[assignment]
     with torch.no_grad():
         found = module[: layer + 1](images).double().numpy()
     return np.asarray(found.reshape(*found.shape[:2], -1).mean(2))
@@ -53,12 +64,12 @@ def by_authors(rows: Floats, labels: Floats, queries: Floats) -> Floats:
 @pytest.mark.parametrize("layer", [2, 3, 5, 8])
 def test_without_shrinkage_the_numbers_are_the_authors(layer: int) -> None:
     made = toys()
-    measure = learned(layers=(str(layer),), shrinkage=0)
-    images = torch.cat([made.tested.clean, made.tested.attacked["bim"]])
+    extractor = learned(layers=(str(layer),), shrinkage=0)
+    images = torch.cat([made.tested.clean, made.tested.adversarial["bim"]])
     wanted = by_authors(
         means_of_maps(made.fitted.clean, layer), made.fitted.labels.numpy(), means_of_maps(images, layer)
     )
-    assert np.allclose(numbers(measure, images)[:, 0], wanted, rtol=1e-4)
+    assert np.allclose(features(extractor, images)[:, 0], wanted, rtol=1e-4)
 
 
 def cloud(images: int, channels: int, classes: int = 3, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -75,7 +86,8 @@ def in_full(rows: Tensor, labels: Tensor, queries: Tensor, delta: float, without
     """Squared distances to every class by matrices of full size, one image left out if asked for."""
     data, classes = rows.numpy(), labels.numpy()
     every = np.stack([data[classes == c].mean(0) for c in range(int(classes.max()) + 1)])
-    spread = np.sqrt(((data - every[classes]) ** 2).mean(0))
+    # without shrinkage channels keep their units: that decides what a pseudo-inverse is
+    spread = np.sqrt(((data - every[classes]) ** 2).mean(0)) if delta else np.ones(data.shape[1])
     kept = np.arange(len(data)) != (-1 if without is None else without)
     means = np.stack([data[kept & (classes == c)].mean(0) for c in range(len(every))])
     left = ((data - means[classes]) / spread)[kept]
@@ -89,8 +101,10 @@ def in_full(rows: Tensor, labels: Tensor, queries: Tensor, delta: float, without
 def test_shrunk_distances_are_those_of_full_matrices(images: int, channels: int) -> None:
     rows, labels = cloud(images, channels)
     queries = cloud(7, channels, seed=1)[0]
-    gaussians, left = gaussians_of(rows, labels, None)
-    assert gaussians.shrinkage == pytest.approx(ledoit_wolf_shrinkage(left.numpy(), assume_centered=True), rel=1e-6)
+    gaussians = fit_gaussians(rows, labels, None)
+    assert gaussians.shrinkage == pytest.approx(
+        ledoit_wolf_shrinkage(gaussians.residuals.numpy(), assume_centered=True), rel=1e-6
+    )
     assert 0 < gaussians.shrinkage < 1
     assert gaussians.frame.shape[1] == min(channels, images - 3)
     assert np.allclose(gaussians.distances(queries), in_full(rows, labels, queries, gaussians.shrinkage), rtol=1e-6)
@@ -99,28 +113,28 @@ def test_shrunk_distances_are_those_of_full_matrices(images: int, channels: int)
 @pytest.mark.parametrize(("images", "channels", "delta"), [(60, 8, 0.0), (60, 8, 0.2), (30, 50, 0.2), (30, 50, 0.0)])
 def test_an_image_is_measured_as_if_it_had_not_been_learned(images: int, channels: int, delta: float) -> None:
     rows, labels = cloud(images, channels)
-    gaussians, left = gaussians_of(rows, labels, delta)
+    gaussians = fit_gaussians(rows, labels, delta)
     queries = rows + 0.1 * cloud(images, channels, seed=1)[0]  # twins
-    found = gaussians.distances_without(queries, left, labels)
+    found = gaussians.distances_leaving_out(queries, gaussians.residuals, labels)
     wanted = [in_full(rows, labels, queries[row][None], delta, without=row)[0] for row in range(images)]
     assert np.allclose(found, np.stack(wanted), rtol=1e-6)
 
 
 def test_images_with_their_ids_are_farther_than_without() -> None:
     fitted = toys().fitted
-    measure = learned()
-    known = numbers(measure, fitted.clean, list(fitted.ids))
-    assert (known.mean(0) > numbers(measure, fitted.clean).mean(0)).all()
-    half = numbers(measure, fitted.clean[5:15], list(fitted.ids[5:10]) + [f"other-{row}" for row in range(5)])
+    extractor = learned()
+    known = features(extractor, fitted.clean, list(fitted.ids))
+    assert (known.mean(0) > features(extractor, fitted.clean).mean(0)).all()
+    half = features(extractor, fitted.clean[5:15], list(fitted.ids[5:10]) + [f"other-{row}" for row in range(5)])
     assert np.allclose(half[:5], known[5:10], rtol=1e-5)
-    assert np.allclose(half[5:], numbers(measure, fitted.clean[10:15]), rtol=1e-5)
+    assert np.allclose(half[5:], features(extractor, fitted.clean[10:15]), rtol=1e-5)
 
 
 def test_a_class_of_the_image_alone_is_no_class_for_it() -> None:
     rows, labels = cloud(30, 4, classes=2)
     labels[0] = 2
-    gaussians, left = gaussians_of(rows, labels, 0.1)
-    found = gaussians.distances_without(rows[:1], left[:1], labels[:1])
+    gaussians = fit_gaussians(rows, labels, 0.1)
+    found = gaussians.distances_leaving_out(rows[:1], gaussians.residuals[:1], labels[:1])
     assert found[0, 2] == torch.inf
     assert found[0, :2].isfinite().all()
     assert gaussians.distances(rows[:1])[0, 2] == pytest.approx(0, abs=1e-6)
@@ -129,9 +143,9 @@ def test_a_class_of_the_image_alone_is_no_class_for_it() -> None:
 @pytest.mark.parametrize("count", [12, 30])
 def test_few_images_give_numbers_that_tell_far_from_near(count: int) -> None:
     examples = toys().fitted.take(np.arange(count))
-    measure = Mahalanobis().learn(toys().subject, Lessons(examples, None, False))
-    known = numbers(measure, examples.clean, list(examples.ids))
-    strange = numbers(measure, torch.rand(count, 1, 8, 8, generator=torch.Generator().manual_seed(0)))
+    extractor = Mahalanobis().fit_extractor(toys().classifier, FitData(examples, show_progress=False))
+    known = features(extractor, examples.clean, list(examples.ids))
+    strange = features(extractor, torch.rand(count, 1, 8, 8, generator=torch.Generator().manual_seed(0)))
     assert (np.median(strange[:, :2], 0) > np.median(known[:, :2], 0)).all()
     assert known.max() < 1e4
 
@@ -139,16 +153,16 @@ def test_few_images_give_numbers_that_tell_far_from_near(count: int) -> None:
 @pytest.mark.parametrize("count", [12, 30])
 def test_few_images_give_finite_numbers_even_without_shrinkage(count: int) -> None:
     examples = toys().fitted.take(np.arange(count))
-    measure = Mahalanobis(shrinkage=0).learn(toys().subject, Lessons(examples, None, False))
-    assert np.isfinite(numbers(measure, examples.clean, list(examples.ids))).all()
-    assert np.isfinite(numbers(measure, toys().tested.attacked["bim"])).all()
+    extractor = Mahalanobis(shrinkage=0).fit_extractor(toys().classifier, FitData(examples, show_progress=False))
+    assert np.isfinite(features(extractor, examples.clean, list(examples.ids))).all()
+    assert np.isfinite(features(extractor, toys().tested.adversarial["bim"])).all()
 
 
 def test_directions_in_which_only_rounding_spreads_do_not_count() -> None:
     rows, labels = cloud(60, 4)
     same = torch.cat([rows, rows @ torch.ones(4, 1).double()], 1)
-    exact = gaussians_of(same, labels, 0.0)[0]
-    rounded = gaussians_of(same.float().double(), labels, 0.0)[0]
+    exact = fit_gaussians(same, labels, 0.0)
+    rounded = fit_gaussians(same.float().double(), labels, 0.0)
     assert exact.frame.shape[1] == rounded.frame.shape[1] == 4
     assert torch.allclose(exact.distances(same), rounded.distances(same), rtol=1e-3)
 
@@ -156,49 +170,56 @@ def test_directions_in_which_only_rounding_spreads_do_not_count() -> None:
 def test_classes_of_one_image_each_become_one_class() -> None:
     examples = toys().fitted
     firsts = [examples.labels.tolist().index(label) for label in range(10)]
-    measure = Mahalanobis().learn(toys().subject, Lessons(examples.take(np.array(sorted(firsts))), None, False))
-    assert measure.counts.tolist() == [10]
-    assert numbers(measure, toys().tested.clean).min() > 0
+    extractor = Mahalanobis().fit_extractor(
+        toys().classifier, FitData(examples.take(np.array(sorted(firsts))), show_progress=False)
+    )
+    assert distances_of(extractor).gaussians[0].counts.tolist() == [10]
+    assert features(extractor, toys().tested.clean).min() > 0
 
 
 def test_channels_that_never_change_do_not_count() -> None:
     rows, labels = cloud(60, 5)
-    plain = gaussians_of(rows, labels, None)[0].distances(rows)
+    plain = fit_gaussians(rows, labels, None).distances(rows)
     dull = torch.cat([rows, torch.full((60, 1), 7.0), torch.zeros(60, 1)], 1).double()
-    gaussians = gaussians_of(dull, labels, None)[0]
+    gaussians = fit_gaussians(dull, labels, None)
     assert torch.allclose(gaussians.distances(dull), plain)
     assert torch.allclose(gaussians.distances(dull + torch.tensor([0, 0, 0, 0, 0, 1.0, 1.0])), plain)
 
 
 def test_batch_norm_says_what_the_layer_before_it_says() -> None:
-    found = numbers(learned(layers=("0", "1"), shrinkage=0.1), toys().tested.clean)
+    found = features(learned(layers=("0", "1"), shrinkage=0.1), toys().tested.clean)
     assert np.allclose(found[:, 0], found[:, 1], rtol=1e-4)
-    assert learned().layers == ("0", "2", "3", "5", "6", "8")
+    assert distances_of(learned()).layers == ("0", "2", "3", "5", "6", "8")
+
+
+def averages_of(activation: Tensor) -> Tensor:
+    return ChannelAverages(("layer",)).reduce("layer", activation)
 
 
 def test_averages_are_over_positions() -> None:
     maps = torch.rand(2, 3, 4, 5)
-    assert torch.allclose(averages(maps), maps.double().mean((2, 3)), atol=1e-6)
+    assert torch.allclose(averages_of(maps), maps.double().mean((2, 3)), atol=1e-6)
     tokens = torch.rand(2, 7, 3)
-    assert torch.allclose(averages(tokens), tokens.double().mean(1), atol=1e-6)
+    assert torch.allclose(averages_of(tokens), tokens.double().mean(1), atol=1e-6)
     rows = torch.rand(2, 6)
-    assert torch.equal(averages(rows), rows.double())
+    assert torch.equal(averages_of(rows), rows.double())
 
 
 def test_a_nudge_goes_against_the_gradient_of_each_layer() -> None:
     made = toys()
     still, nudged = learned(layers=("3", "5")), learned(layers=("3", "5"), magnitude=0.002)
-    assert isinstance(nudged, Nudged)
+    assert isinstance(nudged, PerturbedClassDistances)
     images = made.tested.clean[:6]
-    module: nn.Sequential = made.subject.module  # type: ignore[assignment]
+    module: nn.Sequential = made.classifier.module  # type: ignore[assignment]
     for column, layer in enumerate((3, 5)):
         leaf = images.clone().requires_grad_()
         rows = module[: layer + 1](leaf).flatten(2).mean(2) if layer == 3 else module[: layer + 1](leaf)
         names = [f"query-{row}" for row in range(6)]
-        (slope,) = torch.autograd.grad(still.number(str(layer), rows.double(), names).sum(), leaf)
+        (found,) = distances_of(still).by_layer({str(layer): rows.double()}, names)
+        (slope,) = torch.autograd.grad(found.sum(), leaf)
         moved = leaf.detach() - 0.002 * torch.where(slope >= 0, 1.0, -1.0)
-        assert np.allclose(numbers(nudged, images)[:, column], numbers(still, moved)[:, column], rtol=1e-4)
-    assert (numbers(nudged, images).mean(0) < numbers(still, images).mean(0)).all()
+        assert np.allclose(features(nudged, images)[:, column], features(still, moved)[:, column], rtol=1e-4)
+    assert (features(nudged, images).mean(0) < features(still, images).mean(0)).all()
 
 
 def test_a_nudge_is_measured_in_pixels_whatever_the_scaling() -> None:
@@ -207,27 +228,29 @@ def test_a_nudge_is_measured_in_pixels_whatever_the_scaling() -> None:
     with torch.no_grad():
         undo.weight.fill_(0.5 / 2)
         undo.bias.fill_(0.1)  # type: ignore[union-attr]
-    module = nn.Sequential(undo, *made.subject.module.children()).eval()
-    other = bf.Subject(module, bounds=(0.0, 2.0), mean=[0.2], std=[0.5], size=8, channels=1)
+    module = nn.Sequential(undo, *made.classifier.module.children()).eval()
+    other = bf.Classifier(module, bounds=(0.0, 2.0), mean=[0.2], std=[0.5], size=8, channels=1)
     fitted, images = made.fitted, made.tested.clean[:8]
-    attacked = {name: 2 * found for name, found in fitted.attacked.items()}
-    doubled = replace(fitted, clean=2 * fitted.clean, noisy=2 * fitted.noisy, attacked=attacked)
+    attacked = {name: 2 * found for name, found in fitted.adversarial.items()}
+    doubled = replace(fitted, clean=2 * fitted.clean, noisy={"noisy": 2 * fitted.noisy["noisy"]}, adversarial=attacked)
     names = [f"query-{row}" for row in range(8)]
-    measure = Mahalanobis(layers=("0", "3"), magnitude=0.01).learn(made.subject, Lessons(fitted, None, False))
-    twice = Mahalanobis(layers=("1", "4"), magnitude=0.01).learn(other, Lessons(doubled, None, False))
+    extractor = Mahalanobis(layers=("0", "3"), magnitude=0.01).fit_extractor(
+        made.classifier, FitData(fitted, show_progress=False)
+    )
+    twice = Mahalanobis(layers=("1", "4"), magnitude=0.01).fit_extractor(other, FitData(doubled, show_progress=False))
     one, two = (
-        numbers_of(subject, [m], pixels, names, show_progress=False)[0]
-        for subject, m, pixels in ((made.subject, measure, images), (other, twice, 2 * images))
+        extract(classifier, [m], pixels, names, show_progress=False)[0]
+        for classifier, m, pixels in ((made.classifier, extractor, images), (other, twice, 2 * images))
     )
     assert torch.allclose(one, two, rtol=1e-2)
 
 
-def test_gradients_leave_the_subject_as_found() -> None:
-    module = toys().subject.module
+def test_gradients_leave_the_classifier_as_found() -> None:
+    module = toys().classifier.module
     before = [(p.requires_grad, p.grad is None) for p in module.parameters()]
-    measure = learned(layers=("0",), magnitude=0.001)
+    extractor = learned(layers=("0",), magnitude=0.001)
     with torch.inference_mode():
-        assert numbers(measure, toys().tested.clean[:3]).shape == (3, 1)
+        assert features(extractor, toys().tested.clean[:3]).shape == (3, 1)
     assert [(p.requires_grad, p.grad is None) for p in module.parameters()] == before
     assert before[0] == (True, True)
 
@@ -236,32 +259,37 @@ def test_gradients_leave_the_subject_as_found() -> None:
 def test_the_magnitude_is_the_one_that_tells_held_out_sources_apart_best(layer: str) -> None:
     made = toys()
     examples = made.fitted.for_attack("bim")
-    lessons = Lessons(examples, None, False)
+    data = FitData(examples, show_progress=False)
     found = {}
     for magnitude in MAGNITUDES:
-        measure = Mahalanobis(layers=(layer,), magnitude=magnitude).learn(made.subject, lessons)
-        rows = measured(made.subject, measure, some(examples, seed=0), "trial", show_progress=False)
-        found[magnitude] = auroc(rows.numbers.numpy(), rows, seed=0)
-    chosen = Mahalanobis(layers=(layer,), magnitude="cv").learn(made.subject, lessons)
-    assert chosen.magnitude == max(found, key=lambda m: found[m])
-    assert isinstance(chosen, Listening) == (chosen.magnitude == 0)
+        extractor = Mahalanobis(layers=(layer,), magnitude=magnitude).fit_extractor(made.classifier, data)
+        rows = feature_table(made.classifier, extractor, few_sources(examples, seed=0), "trial", show_progress=False)
+        found[magnitude] = held_out_auroc(rows.features.numpy(), rows, seed=0)
+    chosen = Mahalanobis(layers=(layer,), magnitude="cv").fit_extractor(made.classifier, data)
+    magnitude = chosen.magnitude if isinstance(chosen, PerturbedClassDistances) else 0
+    assert magnitude == max(found, key=lambda m: found[m])
 
 
 def test_a_saved_detector_that_nudges_gives_bit_equal_scores(tmp_path: Path) -> None:
     made = toys()
-    detector = Mahalanobis(magnitude=0.001, layers=("3",), C=1.0).fit(made.subject, made.fitted, show_progress=False)
-    assert detector.needs == {"listens", "gradients"}
+    options = Mahalanobis(magnitude=0.001, layers=("3",), C=1.0)
+    detector = fit(options, made.classifier, made.fitted, show_progress=False)
+    assert detector.needs == {"forward", "gradients"}
     detector.save(tmp_path / "m.bf")
-    again = load(tmp_path / "m.bf", made.subject)
+    again = load(tmp_path / "m.bf", made.classifier)
     ids = list(made.fitted.ids)
-    assert np.array_equal(again.score(made.fitted.noisy, ids=ids), detector.score(made.fitted.noisy, ids=ids))
+    assert np.array_equal(
+        again.score(made.fitted.noisy["noisy"], ids=ids), detector.score(made.fitted.noisy["noisy"], ids=ids)
+    )
 
 
 def test_images_beyond_the_examples_are_learned_from_under_the_authors_rules() -> None:
     made = toys()
-    measure = Mahalanobis(rules="authors").learn(made.subject, Lessons(made.fitted, made.clean, False))
-    assert int(measure.counts.sum()) == len(made.clean)
-    assert measure.ids == ()
+    extractor = Mahalanobis(rules="authors").fit_extractor(
+        made.classifier, FitData(made.fitted, made.clean, show_progress=False)
+    )
+    assert int(distances_of(extractor).gaussians[0].counts.sum()) == len(made.clean)
+    assert distances_of(extractor).ids == ()
 
 
 @pytest.mark.parametrize("options", [{"magnitude": -0.1}, {"shrinkage": 1.5}, {"shrinkage": "yes"}, {"layers": ()}])

@@ -5,9 +5,10 @@ import pytest
 import torch
 
 import benfourier as bf
-from benfourier.detectors.catalogue import fit, method
-from benfourier.detectors.detector import numbers_of
-from benfourier.detectors.max_softmax import Doubt
+from benfourier.detectors.catalogue import make_method
+from benfourier.detectors.features import extract
+from benfourier.detectors.fit import fit
+from benfourier.detectors.max_softmax import LogUncertainty
 from benfourier.detectors.mbf import MBF, Magnitudes
 from benfourier.errors import FitError, InputError, LayerError, OptionError
 from tests.detectors.toys import toys
@@ -15,36 +16,36 @@ from tests.detectors.toys import toys
 QUICK: dict[str, Any] = {"C": 1.0, "gamma": "scale", "show_progress": False}
 
 
-def test_its_numbers_are_the_features() -> None:
+def test_its_features_are_those_of_bf_features() -> None:
     made = toys()
-    found = fit("mbf", made.subject, made.fitted.for_attack("bim"), orders=5, pass_through=True, **QUICK)
+    found = fit("mbf", made.classifier, made.fitted.for_attack("bim"), orders=5, pass_through=True, **QUICK)
     images = made.tested.clean[:7]
-    (numbers,) = numbers_of(made.subject, [found.measure], images, [str(n) for n in range(7)])
-    assert np.array_equal(numbers.numpy(), bf.features(made.subject, images, 5, pass_through=True))
+    (features,) = extract(made.classifier, [found.extractor], images, [str(n) for n in range(7)])
+    assert np.array_equal(features.numpy(), bf.features(made.classifier, images, 5, pass_through=True))
 
 
 def test_layers_can_be_chosen_by_glob_and_type() -> None:
     made = toys()
-    found = fit("mbf", made.subject, made.fitted, layers=["type:Linear", "soft-max"], **QUICK)
-    assert isinstance(found.measure, Magnitudes)
-    assert found.measure.layers == ("5", "8", "soft-max")
-    assert found.summary["numbers"] == 48
+    found = fit("mbf", made.classifier, made.fitted, layers=["type:Linear", "soft-max"], **QUICK)
+    assert isinstance(found.extractor, Magnitudes)
+    assert found.extractor.layers == ("5", "8", "soft-max")
+    assert found.summary["features"] == 48
 
 
 def test_the_preset_of_the_paper_is_its_setting() -> None:
-    paper = method("mbf", preset="paper")
+    paper = make_method("mbf", preset="paper")
     assert isinstance(paper, MBF)
     assert (paper.orders, paper.layers, paper.pass_through, paper.centre) == (16, None, True, True)
-    assert (paper.final, paper.scaling, paper.C, paper.gamma) == ("svm", "none", 1.0, 1.0)
+    assert (paper.head_options.kind, paper.scaling, paper.C, paper.gamma) == ("svm", "none", 1.0, 1.0)
 
 
 def test_options_beside_a_preset_win() -> None:
-    assert method("mbf", preset="paper", orders=4).orders == 4  # type: ignore[attr-defined]
+    assert make_method("mbf", preset="paper", orders=4).orders == 4  # type: ignore[attr-defined]
 
 
 def test_an_unknown_preset_is_refused() -> None:
     with pytest.raises(OptionError, match="preset of mbf is 'papre'; allowed: paper; did you mean 'paper'"):
-        method("mbf", preset="papre")
+        make_method("mbf", preset="papre")
 
 
 @pytest.mark.parametrize(
@@ -52,33 +53,34 @@ def test_an_unknown_preset_is_refused() -> None:
     [
         ({"orders": 0}, "orders is 0"),
         ({"zeros": "keep"}, "zeros is 'keep'"),
-        ({"precision": "half"}, "precision is 'half'"),
+        ({"entries": 0}, "entries is 0"),
+        ({"entries": "most"}, "entries is 'most'"),
         ({"layers": ()}, "layers is ()"),
         ({"layers": (3.5,)}, "layers is"),
         ({"C": 0}, "C is 0"),
         ({"C": "best"}, "C is 'best'"),
         ({"gamma": -1.0}, "gamma is -1.0"),
         ({"scaling": "robust"}, "scaling is 'robust'"),
-        ({"classifier": "forest"}, "classifier is 'forest'"),
+        ({"head": "forest"}, "head is 'forest'"),
         ({"rules": "ours"}, "rules is 'ours'"),
         ({"seed": -1}, "seed is -1"),
     ],
 )
 def test_options_outside_their_range_are_refused(options: dict[str, Any], complaint: str) -> None:
     with pytest.raises(OptionError) as caught:
-        method("mbf", **options)
+        make_method("mbf", **options)
     assert str(caught.value).startswith(complaint)
 
 
 def test_a_layer_that_is_not_there_is_refused() -> None:
     made = toys()
     with pytest.raises(LayerError, match="layer 'conv7' not found"):
-        fit("mbf", made.subject, made.fitted, layers="conv7", **QUICK)
+        fit("mbf", made.classifier, made.fitted, layers="conv7", **QUICK)
 
 
 def test_one_detector_can_be_fitted_to_several_attacks() -> None:
     made = toys()
-    found = fit("mbf", made.subject, made.fitted, **QUICK)
+    found = fit("mbf", made.classifier, made.fitted, **QUICK)
     assert found.summary["attacks"] == ["bim", "deepfool"]
     fitted, held = found.summary["rows fitted"], found.summary["rows held out"]
     assert fitted["clean"] + held["clean"] == len(made.fitted)
@@ -89,37 +91,37 @@ def test_one_detector_can_be_fitted_to_several_attacks() -> None:
 def test_too_few_examples_are_refused() -> None:
     made = toys()
     with pytest.raises(FitError, match="there are 9 source images; fitting needs at least 10"):
-        fit("mbf", made.subject, made.fitted.take(range(9)), **QUICK)
+        fit("mbf", made.classifier, made.fitted.take(range(9)), **QUICK)
 
 
 def test_images_of_another_size_are_refused() -> None:
     made = toys()
-    other = bf.Subject(made.subject.module, size=12, channels=1)
+    other = bf.Classifier(made.classifier.module, size=12, channels=1)
     with pytest.raises(InputError, match="size"):
         fit("mbf", other, made.fitted, **QUICK)
 
 
-def test_the_trivial_detector_ranks_by_the_largest_posterior() -> None:
+def test_the_baseline_ranks_by_the_largest_posterior() -> None:
     logits = torch.randn(50, 10, generator=torch.Generator().manual_seed(0)) * 3
     largest = torch.softmax(logits.double(), 1).max(1).values
-    found = Doubt().numbers(logits)[:, 0]
+    found = LogUncertainty().join({}, logits, [])[:, 0]
     assert torch.allclose(found.exp(), 1 - largest)
 
 
-def test_the_trivial_detector_tells_posteriors_apart_that_round_to_one() -> None:
+def test_the_baseline_tells_posteriors_apart_that_round_to_one() -> None:
     logits = torch.tensor([[80.0, 0.0, 0.0], [90.0, 0.0, 0.0]])
-    sure, surer = Doubt().numbers(logits)[:, 0].tolist()
+    sure, surer = LogUncertainty().join({}, logits, [])[:, 0].tolist()
     assert sure > surer
 
 
-def test_a_soft_max_in_float32_changes_its_numbers_only() -> None:
+@pytest.mark.parametrize("entries", [None, "all"])
+def test_all_entries_have_two_spellings(entries: str | None) -> None:
+    options = make_method("mbf", entries=entries)
+    assert options == MBF()
+    assert options.as_dict()["entries"] == "all"
+
+
+def test_each_feature_has_the_name_of_its_layer() -> None:
     made = toys()
-    images, ids = made.tested.clean[:7], [str(n) for n in range(7)]
-    wide, narrow = (
-        fit("mbf", made.subject, made.fitted.for_attack("bim"), orders=5, precision=precision, **QUICK)
-        for precision in ("float64", "float32")
-    )
-    a, b = numbers_of(made.subject, [wide.measure, narrow.measure], images, ids)
-    assert torch.equal(a[:, :-5], b[:, :-5])
-    assert not torch.equal(a[:, -5:], b[:, -5:])
-    assert torch.allclose(a[:, -5:], b[:, -5:], atol=1e-4)
+    found = fit("mbf", made.classifier, made.fitted.for_attack("bim"), orders=2, layers="type:Linear", **QUICK)
+    assert found.feature_names == ("5", "5", "8", "8")

@@ -21,9 +21,9 @@ from safetensors.torch import save_file as save_tensors
 from torch import nn
 
 import benfourier as bf
-from benfourier.detectors import saving
-from benfourier.errors import StoreError, SubjectError
-from benfourier.guard import saving as guards
+from benfourier.detectors import detector as detectors
+from benfourier.errors import ClassifierError, StoreError
+from benfourier.guard import guard as guards
 from benfourier.store import artifact
 from tests.detectors.guarded import detector, guard
 from tests.detectors.toys import toys
@@ -32,11 +32,11 @@ from tests.detectors.toys import toys
 KILLED = """
 import os, sys
 from pathlib import Path
-from benfourier.store.artifact import put
+from benfourier.store.artifact import replace_file
 def half(beside):
     Path(beside).write_bytes(b"half of it")
     os._exit(9)
-put(sys.argv[1], half)
+replace_file(sys.argv[1], half)
 """
 
 
@@ -49,7 +49,7 @@ def kept(tmp_path: Path) -> Path:
 
 def network() -> nn.Sequential:
     """A copy of the network that was fitted."""
-    copy = deepcopy(toys().subject.module)
+    copy = deepcopy(toys().classifier.module)
     assert isinstance(copy, nn.Sequential)
     return copy
 
@@ -89,7 +89,7 @@ def set_to(value: object, *keys: str) -> Callable[[dict[str, Any]], None]:
 
 
 def test_a_guard_comes_back_with_the_network_alone(kept: Path) -> None:
-    images = toys().tested.attacked["bim"][:12]
+    images = toys().tested.adversarial["bim"][:12]
     again = bf.load_guard(kept, network())
     before, after = guard().check(images), again.check(images)
     assert np.array_equal(after.score, before.score)
@@ -102,44 +102,44 @@ def test_a_guard_comes_back_with_the_network_alone(kept: Path) -> None:
 
 
 def test_a_guard_that_was_saved_takes_another_rate_without_a_refit(kept: Path) -> None:
-    again = bf.load_guard(kept, network()).rethresholded(0.3)
+    again = bf.load_guard(kept, network()).at_rate(0.3)
     again.save(kept)
-    assert bf.load_guard(kept, network()).threshold == guard().rethresholded(0.3).threshold
+    assert bf.load_guard(kept, network()).threshold == guard().at_rate(0.3).threshold
 
 
 def test_how_images_look_comes_back_with_a_guard(tmp_path: Path) -> None:
     look = {"bounds": (-1.0, 3.0), "mean": (0.25,), "std": (0.5,), "channels": 1, "resize": "stretch"}
-    subject = bf.Subject(network(), **look, size=(8, 8), classes=tuple("0123456789"))  # type: ignore[arg-type]
-    subject.plan((1, 8, 8))
-    made = bf.Guard(subject, replace(detector(), subject=subject), clean=toys().tested.clean)
+    classifier = bf.Classifier(network(), **look, size=(8, 8), classes=tuple("0123456789"))  # type: ignore[arg-type]
+    classifier.layer_list((1, 8, 8))
+    made = bf.Guard.calibrated(replace(detector(), classifier=classifier), toys().tested.clean)
     made.save(tmp_path / "guard.bf")
-    again = bf.load_guard(tmp_path / "guard.bf", network()).subject
+    again = bf.load_guard(tmp_path / "guard.bf", network()).classifier
     assert {name: getattr(again, name) for name in look} == look
-    assert again.height_width == (8, 8)
+    assert again.size == (8, 8)
     assert again.classes == list("0123456789")
 
 
 def test_a_network_of_unusual_size_is_known_again_by_the_shape_it_was_fitted_with(tmp_path: Path) -> None:
-    subject = bf.Subject(nn.Sequential(nn.Flatten(), nn.Linear(2 * 11 * 13, 4)))
-    subject.plan((2, 11, 13))
-    fitted = bf.fit("max-softmax", toys().subject, toys().fitted.for_attack("bim"), show_progress=False)
+    classifier = bf.Classifier(nn.Sequential(nn.Flatten(), nn.Linear(2 * 11 * 13, 4)))
+    classifier.layer_list((2, 11, 13))
+    fitted = bf.fit("max-softmax", toys().classifier, toys().fitted.for_attack("bim"), show_progress=False)
     facts = {**fitted.summary, "shape": [2, 11, 13]}
     del facts["weights"]
-    other = replace(fitted, subject=subject, summary=facts)
-    made = bf.Guard(subject, other, clean=torch.rand(19, 2, 11, 13))
+    other = replace(fitted, classifier=classifier, summary=facts)
+    made = bf.Guard.calibrated(other, torch.rand(19, 2, 11, 13))
     made.save(tmp_path / "guard.bf")
-    assert bf.load_guard(tmp_path / "guard.bf", deepcopy(subject.module)).threshold == made.threshold
+    assert bf.load_guard(tmp_path / "guard.bf", deepcopy(classifier.module)).threshold == made.threshold
 
 
 def test_the_manifest_tells_what_is_needed_to_trust_a_guard(kept: Path) -> None:
-    told = artifact.glance(kept)
+    told = artifact.read_header(kept)
     manifest = told.manifest
-    assert (manifest["kind"], manifest["schema"]) == ("benfourier-guard", 1)
+    assert (manifest["kind"], manifest["schema"]) == ("benfourier-guard", 2)
     assert {"benfourier", "torch", "numpy", "scikit-learn", "safetensors", "python"} == manifest["versions"].keys()
     assert manifest["options"]["C"] == 10.0
-    assert len(manifest["subject"]["weights"]) == 64
-    assert manifest["subject"]["layers"] == toys().subject.layers(pass_through=True)
-    assert manifest["subject"]["bounds"] == [0.0, 1.0]
+    assert len(manifest["classifier"]["weights"]) == 64
+    assert manifest["classifier"]["layers"] == toys().classifier.layer_names(pass_through=True)
+    assert manifest["classifier"]["bounds"] == [0.0, 1.0]
     assert manifest["threshold"]["images"] == 40
     assert told.arrays["calibration/scores"] == ("F64", (40,))
     assert told.arrays["calibration/mean"] == told.arrays["calibration/deviation"]
@@ -158,7 +158,7 @@ def test_a_file_that_is_cut_short_is_told_how_much_is_missing(kept: Path) -> Non
     assert f"it has {size - 100:,} bytes, and should have {size:,}" in refusal(lambda: bf.load_guard(kept, network()))
 
 
-@pytest.mark.parametrize("name", ["classifier/vectors", "calibration/scores", "seen"])
+@pytest.mark.parametrize("name", ["head/state/vectors", "calibration/scores", "seen"])
 def test_a_flipped_byte_in_the_arrays_is_noticed(kept: Path, name: str) -> None:
     content = bytearray(kept.read_bytes())
     length = int.from_bytes(content[:8], "little")
@@ -180,9 +180,9 @@ def test_a_file_without_digests_is_refused(kept: Path) -> None:
 
 
 def test_a_newer_schema_asks_for_an_upgrade(kept: Path) -> None:
-    rewritten(kept, set_to(2, "schema"))
+    rewritten(kept, set_to(3, "schema"))
     told = refusal(lambda: bf.load_guard(kept, network()))
-    assert "its schema is 2; this version reads 1; it was written by a newer version; upgrade benfourier" in told
+    assert "its schema is 3; this version reads 2; it was written by a newer version; upgrade benfourier" in told
 
 
 @pytest.mark.parametrize("schema", [0, None, "one"])
@@ -191,9 +191,21 @@ def test_an_older_schema_is_refused(kept: Path, schema: object) -> None:
     assert "it was written by a version that is too old" in refusal(lambda: bf.load_guard(kept, network()))
 
 
+def test_a_file_of_version_0_1_asks_for_another_fit(kept: Path, tmp_path: Path) -> None:
+    detector().save(tmp_path / "mbf.bf")
+    for path, read in (
+        (kept, lambda: bf.load_guard(kept, network())),
+        (tmp_path / "mbf.bf", lambda: bf.load(tmp_path / "mbf.bf", toys().classifier)),
+    ):
+        rewritten(path, set_to(1, "schema"))
+        assert "its schema is 1; this version reads 2; it was written by a version that is too old: fit again" in (
+            refusal(read)
+        )
+
+
 def test_a_file_of_another_kind_is_refused(kept: Path, tmp_path: Path) -> None:
     detector().save(tmp_path / "mbf.bf")
-    assert "it holds benfourier-guard, not benfourier-detector" in refusal(lambda: bf.load(kept, toys().subject))
+    assert "it holds benfourier-guard, not benfourier-detector" in refusal(lambda: bf.load(kept, toys().classifier))
     told = refusal(lambda: bf.load_guard(tmp_path / "mbf.bf", network()))
     assert "it holds benfourier-detector, not benfourier-guard" in told
 
@@ -221,7 +233,7 @@ def test_a_network_that_takes_other_images_is_refused(kept: Path) -> None:
 @pytest.mark.parametrize("change", [{"bounds": (0.0, 2.0)}, {"mean": (0.5,)}, {"std": (2.0,)}])
 def test_other_bounds_mean_and_std_are_refused(tmp_path: Path, change: dict[str, Any]) -> None:
     detector().save(tmp_path / "mbf.bf")
-    other = replace(toys().subject, **change)
+    other = replace(toys().classifier, **change)
     (name,) = change
     assert f"the {name} of this one is" in refusal(lambda: bf.load(tmp_path / "mbf.bf", other))
 
@@ -240,11 +252,13 @@ def test_options_that_this_version_does_not_know_are_refused(kept: Path) -> None
 @pytest.mark.parametrize(
     "change",
     [
-        set_to({}, "classifier"),
-        set_to("forest", "final"),
+        set_to({}, "head"),
+        set_to({"kind": "forest", "state": {}}, "head"),
+        set_to({"kind": "plain", "state": {"bias": 1.0}}, "head"),
+        set_to([], "extractors"),
         set_to({"slope": 1.0}, "sigmoid"),
         set_to(None, "summary"),
-        set_to([], "subject"),
+        set_to([], "classifier"),
         set_to({"value": 1.0}, "threshold"),
     ],
 )
@@ -266,24 +280,24 @@ def test_clean_images_with_other_numbers_than_the_detectors_are_refused(kept: Pa
     assert "its manifest and its arrays do not fit" in refusal(lambda: bf.load_guard(kept, network()))
 
 
-@pytest.mark.parametrize("text", ["[" * 100_000, "9" * 5000, '{"kind": "benfourier-guard", "schema": [1]}'])
+@pytest.mark.parametrize("text", ["[" * 100_000, "9" * 5000, '{"kind": "benfourier-guard", "schema": [2]}'])
 def test_a_manifest_that_no_version_wrote_is_refused(tmp_path: Path, text: str) -> None:
     save_file({"a": np.zeros(2)}, tmp_path / "guard.bf", metadata={"manifest": text})
     assert str(tmp_path / "guard.bf") in refusal(lambda: bf.load_guard(tmp_path / "guard.bf", network()))
 
 
 def test_arrays_of_kinds_that_numpy_does_not_know_are_refused(tmp_path: Path) -> None:
-    manifest = json.dumps({"kind": "benfourier-guard", "schema": 1})
+    manifest = json.dumps({"kind": "benfourier-guard", "schema": 2})
     save_tensors({"a": torch.zeros(2, dtype=torch.bfloat16)}, tmp_path / "guard.bf", {"manifest": manifest})
     assert str(tmp_path / "guard.bf") in refusal(lambda: bf.load_guard(tmp_path / "guard.bf", network()))
 
 
 def test_weights_that_changed_since_the_fit_are_not_saved_as_those_fitted(tmp_path: Path) -> None:
-    subject = replace(toys().subject, module=network())
+    classifier = replace(toys().classifier, module=network())
     with torch.no_grad():
-        next(subject.module.parameters())[0] += 1
-    with pytest.raises(SubjectError, match="weights have changed since the detector was fitted"):
-        replace(detector(), subject=subject).save(tmp_path / "mbf.bf")
+        next(classifier.module.parameters())[0] += 1
+    with pytest.raises(ClassifierError, match="weights have changed since the detector was fitted"):
+        replace(detector(), classifier=classifier).save(tmp_path / "mbf.bf")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -301,7 +315,7 @@ def files_no_longer_than(size: int) -> Iterator[None]:
 def test_a_full_disk_leaves_the_old_file_and_nothing_else(kept: Path) -> None:
     content = kept.read_bytes()
     with files_no_longer_than(2000):
-        told = refusal(lambda: guard().rethresholded(0.2).save(kept))
+        told = refusal(lambda: guard().at_rate(0.2).save(kept))
     assert f"{kept}: it cannot be written" in told
     assert "check the folder, its permissions and space" in told
     assert kept.read_bytes() == content
@@ -336,15 +350,15 @@ def test_arrays_come_back_with_their_shapes_and_keys_as_texts(tmp_path: Path) ->
     assert np.array_equal(found["turned"], arrays["turned"])
 
 
-@pytest.mark.parametrize("room", ["data", "store", "detectors", "guard"])
-def test_rooms_that_write_files_know_no_pickle(room: str) -> None:
+@pytest.mark.parametrize("package", ["data", "store", "detectors", "guard"])
+def test_packages_that_write_files_know_no_pickle(package: str) -> None:
     words = ("import pickle", "torch.load(", "torch.save(", "allow_pickle=True", "joblib", "cloudpickle")
-    sources = {path: path.read_text(encoding="utf-8") for path in Path(bf.__file__).parent.glob(f"{room}/*.py")}
+    sources = {path: path.read_text(encoding="utf-8") for path in Path(bf.__file__).parent.glob(f"{package}/**/*.py")}
     assert [path.name for path, source in sources.items() if any(word in source for word in words)] == []
     assert len(sources) > 3
 
 
 def test_schemas_are_those_that_the_page_tells() -> None:
     page = (Path(__file__).parents[2] / "docs" / "guard.md").read_text(encoding="utf-8")
-    for kind, schema in ((saving.KIND, saving.SCHEMA), (guards.KIND, guards.SCHEMA)):
+    for kind, schema in ((detectors.KIND, detectors.SCHEMA), (guards.KIND, guards.SCHEMA)):
         assert f"| `{kind}` | {schema} |" in page

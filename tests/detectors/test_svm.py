@@ -10,7 +10,7 @@ from sklearn.svm import SVC
 from torch import Tensor
 
 from benfourier.detectors import svm
-from benfourier.detectors.svm import Svm
+from benfourier.detectors.heads import Svm
 
 
 def machine(rows: int = 200, columns: int = 6, *, gamma: float = 0.3, seed: int = 0) -> tuple[Svm, SVC, Tensor]:
@@ -55,7 +55,7 @@ def test_blocks_give_what_one_block_gives(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_the_score_is_differentiable() -> None:
     ours, _, rows = machine()
-    guarded = ours.guarded(rows, rows)
+    guarded = ours.with_held_out(rows, rows)
     leaf = torch.cat([rows[:4], rows[:2] + 30]).requires_grad_()
     assert torch.autograd.gradcheck(guarded.score, (leaf,))
     (slope,) = torch.autograd.grad(guarded.score(leaf).sum(), leaf)
@@ -64,13 +64,13 @@ def test_the_score_is_differentiable() -> None:
 
 def test_near_rows_keep_the_score_of_the_machine() -> None:
     ours, _, rows = machine()
-    guarded = ours.guarded(rows, rows)
+    guarded = ours.with_held_out(rows, rows)
     assert torch.equal(guarded.score(rows), ours.decision(rows))
 
 
 def test_far_rows_score_above_every_near_one_however_the_bias_stands() -> None:
     ours, _, rows = machine()
-    blind = Svm(ours.vectors, ours.weights, -1.0, ours.gamma, ours.shift, ours.scale).guarded(rows, rows)
+    blind = Svm(ours.vectors, ours.weights, -1.0, ours.gamma, ours.shift, ours.scale).with_held_out(rows, rows)
     away = torch.full((1, 6), 50.0, dtype=torch.float64)
     assert float(blind.decision(away)) == pytest.approx(-1.0)
     assert float(blind.score(away)) > float(blind.score(rows).max())
@@ -83,7 +83,7 @@ def test_at_most_one_in_a_thousand_held_out_benign_rows_is_far(count: int, allow
     weak = replace(ours, weights=ours.weights / ours.weights.abs().sum())  # it is blind as soon as it is far
     benign = torch.from_numpy(np.random.default_rng(4).normal(size=(count, 6)))
     for one in (ours, weak):
-        guarded = one.guarded(benign, benign)
+        guarded = one.with_held_out(benign, benign)
         far = guarded.far(guarded.parts(benign)[1]) > 0
         assert int(far.sum()) <= allowed
     assert int(far.sum()) == math.floor(svm.RARE * count)
@@ -97,14 +97,14 @@ def test_a_few_held_out_rows_are_enough_to_keep_other_benign_ones_out_of_the_far
     shares = []
     for _ in range(20):
         few = torch.from_numpy(random.normal(size=(50, 6)))
-        guarded = weak.guarded(few, few)
+        guarded = weak.with_held_out(few, few)
         shares.append(float((guarded.far(guarded.parts(others)[1]) > 0).double().mean()))
     assert np.mean(shares) < 0.01  # the least of 50 rows would leave one in 51 beyond it
 
 
 def test_rows_that_the_machine_can_tell_apart_are_not_far() -> None:
     ours, _, rows = machine()
-    guarded = ours.guarded(rows[:5], rows)
+    guarded = ours.with_held_out(rows[:5], rows)
     decision, nearest = guarded.parts(torch.cat([3 * rows, 6 * rows]))
     far = guarded.far(nearest) > 0
     assert far.any()
@@ -115,7 +115,7 @@ def test_memory_is_bounded_by_the_block_and_not_by_rows_times_vectors() -> None:
     """30 000 × 20 000 kernel values would take 4.8 GB; a block of 2^23 and what is made of it, less than 0.5."""
     program = """
 import resource, torch
-from benfourier.detectors.svm import Svm
+from benfourier.detectors.heads import Svm
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 zeros, ones = torch.zeros(4).double(), torch.ones(4).double()
 machine = Svm(torch.rand(20000, 4).double(), torch.randn(20000).double(), 0.0, 1.0, zeros, ones)

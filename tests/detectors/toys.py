@@ -9,8 +9,7 @@ from sklearn.datasets import load_digits
 
 import benfourier as bf
 from benfourier.data.examples import Examples
-from benfourier.data.funnel import Funnel
-from benfourier.data.labelled import Labelled
+from benfourier.data.images import LabelledImages
 from tests.attacks.trained import TRAIN, digits
 
 SOURCES = 160
@@ -18,12 +17,12 @@ SOURCES = 160
 
 @dataclass(frozen=True)
 class Toys:
-    """A subject, examples to fit to, others to test on, and labelled clean images beyond both."""
+    """A classifier, examples to fit to, others to test on, and labelled clean images beyond both."""
 
-    subject: bf.Subject
+    classifier: bf.Classifier
     fitted: Examples
     tested: Examples
-    clean: Labelled
+    clean: LabelledImages
 
 
 @cache
@@ -32,28 +31,28 @@ def toys() -> Toys:
     found = load_digits()
     images = torch.from_numpy(found.images).float().unsqueeze(1) / 16
     labels = torch.from_numpy(found.target)
-    subject = digits().subject
-    right = (subject.logits(images).argmax(1) == labels).nonzero().flatten()
+    classifier = digits().classifier
+    right = (classifier.logits(images).argmax(1) == labels).nonzero().flatten()
     rows, beyond = right[right >= TRAIN][:SOURCES], right[right < TRAIN][:400]
     clean, truth = images[rows], labels[rows]
-    results = {name: bf.attack(name, subject, clean, truth, show_progress=False) for name in ("bim", "deepfool")}
+    results = {name: bf.attack(name, classifier, clean, truth, show_progress=False) for name in ("bim", "deepfool")}
     level = float(results["bim"].l2.median()) / 8
     noise = torch.randn(clean.shape, generator=torch.Generator().manual_seed(0))
     examples = Examples(
         clean=clean,
-        noisy=(clean + level * noise).clamp(0, 1),
-        attacked={name: result.images for name, result in results.items()},
+        noisy={"noisy": (clean + level * noise).clamp(0, 1)},
+        adversarial={name: result.images for name, result in results.items()},
         success={name: result.success for name, result in results.items()},
         labels=truth,
         ids=tuple(f"digit-{row}" for row in rows.tolist()),
-        noise_level=level,
-        funnel=Funnel((("classified correctly", SOURCES),)),
+        noise_levels={"noisy": level},
+        counts=(("classified correctly", SOURCES),),
         seed=0,
     )
     cut = SOURCES * 3 // 4
     return Toys(
-        subject,
+        classifier,
         examples.take(np.arange(cut)),
         examples.take(np.arange(cut, SOURCES)),
-        Labelled(images[beyond], labels[beyond]),
+        LabelledImages(images[beyond], labels[beyond]),
     )

@@ -1,26 +1,32 @@
-"""C1, C2t and C2u: how an image bears noise, and pushes towards another class (Hu 2019, arXiv:1910.07629).
+"""C1, C2t and C2u: how an image bears noise, and steps towards another class (Hu 2019, arXiv:1910.07629).
 
 C1 = ‖p(x) − p(x + σ·noise)‖₁. C2t and C2u are the steps x ← clip(x − η∇L(x)) that the label withstands, with the raw
 gradient of L = CE(Z(x), t), t a random other class, or L = −CE(Z(x), ŷ).
 """
 
 import math
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
+import numpy as np
 import torch
+import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from benfourier.data.draws import generator, names_by_content
-from benfourier.detectors.flips import Push, flips, logits
-from benfourier.detectors.listening import finite
-from benfourier.detectors.method import Lessons, Method, check_positive
-from benfourier.detectors.ranks import ranks
-from benfourier.detectors.tuning import benign_of, best
-from benfourier.errors import check_choice, check_whole
-from benfourier.subjects.hearing import soft_max, undisturbed
-from benfourier.subjects.subject import Subject
+from benfourier.data.images import content_ids
+from benfourier.data.seeds import image_generator
+from benfourier.detectors.choose import best_value
+from benfourier.detectors.extractor import Concatenated, Extractor, RunningExtractor
+from benfourier.detectors.features import extract, finite
+from benfourier.detectors.method import FitData, Method, register_detector
+from benfourier.detectors.state import State, record_from_state
+from benfourier.errors import ClassifierError, check_choice
+from benfourier.models.classifier import Classifier
+from benfourier.models.forward import batch_size
+from benfourier.models.module import frozen, logits_of, softmax
+from benfourier.options import check_known_options, number, whole, word
 
 CRITERIA = ("c1", "c2t", "c2u")
 # Values to choose from, those of the authors among them. Large steps come first: small ones cost more.
@@ -29,136 +35,246 @@ GRIDS: Mapping[str, tuple[str, tuple[float, ...]]] = {
     "step_t": ("c2t", (0.5, 0.05, 0.005, 0.0005)),
     "step_u": ("c2u", (10.0, 3.0, 1.0, 0.1, 0.01)),
 }
+MEMORY = 512 * 2**20  # bytes that a batch and its gradient may take
 
 
+class Criterion(RunningExtractor):
+    """One feature per image, which its pixels and the seed decide."""
+
+    seed: int
+
+    pixels_only: ClassVar[bool] = True  # draws belong to an image's pixels
+
+    @property
+    @abstractmethod
+    def greatest(self) -> float:
+        """What the feature cannot exceed."""
+
+    @abstractmethod
+    def values(self, classifier: Classifier, images: Tensor, logits: Tensor, draws: list[torch.Generator]) -> Tensor:
+        """Returns the feature of each image, float64 (N,); images are on the classifier's device."""
+
+    def extract(self, classifier: Classifier, images: Tensor, logits: Tensor, ids: Sequence[str]) -> Tensor:
+        """Returns (N, 1)."""
+        (criterion,) = self.feature_names()
+        draws = [image_generator(self.seed, f"{criterion} {name}") for name in content_ids(images)]
+        images = images.to(classifier.device, classifier.dtype)
+        with torch.inference_mode(False), torch.no_grad(), frozen(classifier.module):
+            logits = finite(logits, ids).to(images.device)
+            return self.values(classifier, images, logits, draws).unsqueeze(1)
+
+
+@dataclass(frozen=True, eq=False)
+class C1(Criterion):
+    """How far noise moves the posteriors."""
+
+    sigma: float  # standard deviation of the noise, for pixels from 0 to 1
+    seed: int  # of the noise
+
+    names: ClassVar[tuple[str, ...]] = ("c1",)
+
+    @property
+    def greatest(self) -> float:
+        """The L1 distance of two distributions without a class in common."""
+        return 2.0
+
+    def values(self, classifier: Classifier, images: Tensor, logits: Tensor, draws: list[torch.Generator]) -> Tensor:
+        """Returns ‖p(x) − p(x + σ·noise)‖₁, (N,)."""
+        low, high = classifier.bounds
+        noise = torch.stack([torch.randn(images.shape[1:], generator=draw) for draw in draws]).to(images)
+        noisy = free_logits(classifier, images + self.sigma * (high - low) * noise)
+        return (softmax(logits) - softmax(noisy)).abs().sum(1).cpu()
+
+
+@dataclass(frozen=True, eq=False)
+class C2(Criterion):
+    """The log of the steps that a label withstands, towards another class (C2t) or away from its own (C2u)."""
+
+    targeted: bool  # towards a random other class
+    step: float  # times the gradient; like the radius for pixels from 0 to 1, whatever the classifier's bounds
+    radius: float  # of the L∞ ball around the image
+    cap: int  # steps after which an image is given up
+    seed: int  # of the other class
+
+    def feature_names(self) -> tuple[str, ...]:
+        """Returns the name of the criterion."""
+        return ("c2t" if self.targeted else "c2u",)
+
+    @property
+    def greatest(self) -> float:
+        """The log of the cap."""
+        return math.log(self.cap)
+
+    def values(self, classifier: Classifier, images: Tensor, logits: Tensor, draws: list[torch.Generator]) -> Tensor:
+        """Returns the log of the number of steps, (N,)."""
+        labels = logits.argmax(1)
+        goals = labels
+        if self.targeted:
+            others = [int(torch.randint(1, logits.shape[1], (), generator=draw)) for draw in draws]
+            goals = (labels + torch.tensor(others, device=labels.device)) % logits.shape[1]
+        return self.steps_to_flip(classifier, images, labels, goals).cpu().double().log()
+
+    def steps_to_flip(self, classifier: Classifier, images: Tensor, labels: Tensor, goals: Tensor) -> Tensor:
+        """Returns the number of steps (N,) after which each label changes, or the cap where it does not."""
+        # An image leaves the batch as soon as its label has changed, and the next one takes its place. Goals (N,) are
+        # the classes that images are moved to, or away from.
+        assert labels.shape == goals.shape == (len(images),)
+        low, high = classifier.bounds
+        reach, sign = self.radius * (high - low), 1 if self.targeted else -1
+        rate = sign * self.step * (high - low) ** 2
+        size = batch_size(classifier, images.shape[1:], gradients=True, memory=MEMORY)
+        steps = torch.zeros(len(images), dtype=torch.int64, device=images.device)
+        waiting = torch.arange(len(images), device=images.device)
+        rows, moved = waiting[:0], images[:0]
+        with frozen(classifier.module):
+            while len(rows) or len(waiting):
+                free = size - len(rows)
+                rows, moved = torch.cat([rows, waiting[:free]]), torch.cat([moved, images[waiting[:free]]])
+                waiting = waiting[free:]
+                answers, gradient = _labels_and_gradient(classifier, moved, goals[rows])
+                # on the boundary another batch may see another label; one step is the least there is
+                flipped = (answers != labels[rows]) & (steps[rows] > 0)
+                first = images[rows]
+                ahead = (moved - rate * gradient).clamp(low, high).clamp(first - reach, first + reach)
+                steps[rows[~flipped]] += 1
+                still = (ahead == moved).flatten(1).all(1)  # it would stand there for ever
+                steps[rows[still & ~flipped]] = self.cap
+                stay = ~flipped & (steps[rows] < self.cap)
+                rows, moved = rows[stay], ahead[stay]
+        return steps
+
+
+def free_logits(classifier: Classifier, images: Tensor) -> Tensor:
+    """Returns the logits (N, classes) of images that may lie beyond the bounds; gradients flow to the images."""
+    layout = classifier.layer_list(tuple(images.shape[1:])).memory_format
+    return logits_of(classifier.module(classifier.prepare(images, layout)), len(images))
+
+
+def _labels_and_gradient(classifier: Classifier, images: Tensor, goals: Tensor) -> tuple[Tensor, Tensor]:
+    """The labels (N,), and the gradient (N, C, H, W) of each image's cross-entropy with its goal."""
+    with torch.enable_grad():
+        leaf = images.detach().clone().requires_grad_()
+        logits = free_logits(classifier, leaf)
+        if not logits.requires_grad:
+            raise ClassifierError(
+                "the module's logits have no gradient; c1c2 needs a module that works in floating tensors "
+                "from images to logits, without detach or no_grad; or take c1c2:c1, which needs none"
+            )
+        loss = F.cross_entropy(logits, goals, reduction="sum")
+        return logits.detach().argmax(1), torch.autograd.grad(loss, leaf)[0]
+
+
+@dataclass(frozen=True, eq=False)
+class GreatestRank(RunningExtractor):
+    """The greatest rank of some criteria among benign images, one feature."""
+
+    criteria: tuple[Criterion, ...]  # to rank
+    benign: Tensor  # their values of benign images, (B, criteria)
+
+    names: ClassVar[tuple[str, ...]] = ("rank",)
+
+    def state(self) -> State:
+        """Returns the benign values, and the criteria with their names."""
+        criteria = tuple({"kind": type(one).__name__, "state": one.state()} for one in self.criteria)
+        return {"criteria": criteria, "benign": self.benign}
+
+    @classmethod
+    def from_state(cls, classifier: Classifier, state: State, supplied: Mapping[str, Any]) -> Self:
+        """Returns the extractor of a state."""
+        kinds: dict[str, type[Criterion]] = {"C1": C1, "C2": C2}
+        criteria = tuple(record_from_state(kinds[one["kind"]], one["state"]) for one in state["criteria"])
+        return record_from_state(cls, {**state, "criteria": criteria})
+
+    def extract(self, classifier: Classifier, images: Tensor, logits: Tensor, ids: Sequence[str]) -> Tensor:
+        """Returns (N, 1)."""
+        values = [criterion.extract(classifier, images, logits, ids) for criterion in self.criteria]
+        return self.finish(torch.cat(values, 1), ids)
+
+    def cacheable_parts(self) -> tuple[Extractor, ...]:
+        """Returns the criteria."""
+        return self.criteria
+
+    def finish(self, features: Tensor, ids: Sequence[str]) -> Tensor:
+        """Returns the greatest rank, (N, 1)."""
+        limits = torch.tensor([criterion.greatest for criterion in self.criteria], dtype=torch.float64)
+        return benign_ranks(features, self.benign, torch.zeros_like(limits), limits).amax(1, keepdim=True)
+
+
+def benign_ranks(values: Tensor, benign: Tensor, least: Tensor, greatest: Tensor) -> Tensor:
+    """Returns for each value the share of benign ones below it, (N, D), in [0, 1]."""
+    # Equal ones count half. Between benign values, and from the outermost to the limits, the rank rises in a straight
+    # line, so that larger values never rank alike unless all of them are benign ones. Values are (N, D), benign ones
+    # (B, D), and the limits, between which all of them lie, (D,).
+    assert values.shape[1:] == benign.shape[1:] == least.shape == greatest.shape
+    ranks = []
+    for row, column, low, high in zip(values.double().T, benign.T, least.tolist(), greatest.tolist(), strict=True):
+        known, counts = np.unique(column.numpy(), return_counts=True)
+        shares = (np.cumsum(counts) - counts / 2) / len(benign)
+        if known[0] > low:
+            known, shares = np.append(low, known), np.append(0.0, shares)
+        if known[-1] < high:
+            known, shares = np.append(known, high), np.append(shares, 1.0)
+        ranks.append(np.interp(row.numpy(), known, shares))
+    return torch.from_numpy(np.stack(ranks, axis=1))
+
+
+@register_detector
 @dataclass(frozen=True, kw_only=True)
 class C1C2(Method):
-    """The three criteria, or one of them.
+    """The three criteria, or one of them."""
 
-    Args:
-        criteria: "all", "c1", "c2t" or "c2u"; the ids c1c2:c1, c1c2:c2t and c1c2:c2u stand for the single ones.
-        sigma: standard deviation of the noise; None chooses it by the examples.
-        step_t: times the gradient towards another class; None chooses it.
-        step_u: times the gradient away from the label; None chooses it.
-        radius: largest change of a pixel. All four are for pixels from 0 to 1, whatever the subject's bounds.
-        cap_t: steps towards another class after which an image is given up.
-        cap_u: the same for steps away from the label.
-    """
+    criteria: str = word("all", *CRITERIA)  # the ids c1c2:c1, c1c2:c2t and c1c2:c2u stand for the single ones
+    # Sizes for pixels from 0 to 1, whatever the classifier's bounds; the examples choose where there is None.
+    sigma: float | None = number(None, None, above=0)  # standard deviation of the noise
+    step_t: float | None = number(None, None, above=0)  # times the gradient towards another class
+    step_u: float | None = number(None, None, above=0)  # times the gradient away from the label
+    radius: float = number(0.5, above=0)  # largest change of a pixel
+    cap_t: int = whole(200)  # steps towards another class after which an image is given up
+    cap_u: int = whole(1000)  # the same for steps away from the label
 
-    criteria: str = "all"
-    sigma: float | None = None
-    step_t: float | None = None
-    step_u: float | None = None
-    radius: float = 0.5
-    cap_t: int = 200
-    cap_u: int = 1000
+    id: ClassVar[str] = "c1c2"
+    extractors: ClassVar[tuple[type[Extractor], ...]] = (C1, C2, GreatestRank)
+    authors_head: ClassVar[str] = "plain"
+    variants: ClassVar[tuple[str, ...]] = CRITERIA
 
-    name: ClassVar[str] = "c1c2"
-    lasting: ClassVar[bool] = True
-    own: ClassVar[str] = "plain"
-    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {word: {"criteria": word} for word in CRITERIA}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("criteria", self.criteria, ("all", *CRITERIA))
-        for name in GRIDS:
-            if getattr(self, name) is not None:
-                check_positive(name, getattr(self, name))
-        check_positive("radius", self.radius)
-        check_whole("cap_t", self.cap_t)
-        check_whole("cap_u", self.cap_u)
+    @classmethod
+    def variant(cls, word: str, options: Mapping[str, Any]) -> Self:
+        """Returns the method with one criterion."""
+        check_choice(f"variant of {cls.id}", word, CRITERIA)
+        check_known_options(cls.id, options, sorted(cls.__dataclass_fields__))
+        return cls(**{**options, "criteria": word})
 
     @property
     def needs(self) -> frozenset[str]:
         """Draws for C1 and C2t, gradients for C2t and C2u."""
-        drawn = {"samples"} if self.criteria != "c2u" else set()
-        return frozenset(drawn | ({"gradients", "searches"} if self.criteria != "c1" else set()))
+        drawn = {"random"} if self.criteria != "c2u" else set()
+        return frozenset(drawn | ({"gradients", "search"} if self.criteria != "c1" else set()))
 
-    def learn(self, subject: Subject, lessons: Lessons) -> "Criteria":
-        """Returns the criteria with noise and steps that tell the examples apart best."""
-        words = CRITERIA if self.criteria == "all" else (self.criteria,)
-        noise, steps = self.sigma or 0.0, (self.step_t or 0.0, self.step_u or 0.0)
-        unranked = torch.zeros(0, len(words), dtype=torch.float64)
-        measure = Criteria(words, noise, *steps, self.radius, (self.cap_t, self.cap_u), self.seed, unranked)
-        for name, (word, grid) in GRIDS.items():
-            if word in words and getattr(self, name) is None:
-                trials = {value: measure.with_value(name, value, (word,)) for value in grid}
-                found = best(self, subject, lessons, trials, f"{self.name}: {name}", measure.greatest(word))
-                measure = measure.with_value(name, found, words)
-        if self.final == "plain":
-            measure = replace(measure, benign=benign_of(subject, measure, lessons, f"{self.name}: benign images"))
-        return measure
+    def fit_extractor(self, classifier: Classifier, data: FitData) -> Extractor:
+        """Returns the criteria with noise and steps that separate the examples best."""
+        criteria = []
+        for option, (name, grid) in GRIDS.items():
+            if self.criteria not in ("all", name):
+                continue
+            value = getattr(self, option)
+            if value is None:
+                trials = {tried: self._criterion(name, tried) for tried in grid}
+                value = best_value(self, classifier, data, trials, f"{self.name}: {option}", trials[grid[0]].greatest)
+            criteria.append(self._criterion(name, value))
+        joined = criteria[0] if len(criteria) == 1 else Concatenated(tuple(criteria))
+        if self.head_options.kind != "plain":
+            return joined
+        benign = []
+        for part in data.examples.parts():
+            if not part.adversarial:
+                images, title = part.images, f"{self.name}: benign images"
+                benign += extract(
+                    classifier, [joined], images.images, images.ids, label=title, show_progress=data.show_progress
+                )
+        return GreatestRank(tuple(criteria), torch.cat(benign))
 
-    def restore(self, subject: Subject, kept: Mapping[str, Any]) -> "Criteria":
-        """Returns the criteria as they were kept."""
-        return Criteria(**{**kept, "words": tuple(kept["words"]), "caps": tuple(kept["caps"])})
-
-
-@dataclass(frozen=True, eq=False)
-class Criteria:
-    """C1 and the logarithms of the steps, a column each; or one column: their greatest rank among benign rows.
-
-    Args:
-        words: the criteria.
-        sigma: of the noise.
-        step_t: of C2t.
-        step_u: of C2u.
-        radius: of both.
-        caps: of C2t and C2u.
-        seed: of noise and target, which belong to an image's pixels.
-        benign: (B, criteria) to rank among; empty for no ranks.
-    """
-
-    words: tuple[str, ...]
-    sigma: float
-    step_t: float
-    step_u: float
-    radius: float
-    caps: tuple[int, int]
-    seed: int
-    benign: Tensor
-
-    def work(self, subject: Subject, images: Tensor, ids: Sequence[str]) -> Tensor:
-        """Returns the numbers (N, criteria), or (N, 1) if there are benign rows to rank among."""
-        names = names_by_content(images)
-        images = images.to(subject.device, subject.dtype)
-        with torch.inference_mode(False), torch.no_grad(), undisturbed(subject.module):
-            answers = finite(logits(subject, images), ids).to(images.device)
-            numbers = torch.stack([self._column(word, subject, images, answers, names) for word in self.words], 1)
-        if not len(self.benign):
-            return numbers
-        limits = torch.tensor([self.greatest(word) for word in self.words], dtype=torch.float64)
-        return ranks(numbers, self.benign, torch.zeros_like(limits), limits).amax(1, keepdim=True)
-
-    def with_value(self, name: str, value: float, words: tuple[str, ...]) -> "Criteria":
-        """Returns some of the criteria with another noise or step."""
-        changed: dict[str, Any] = {name: value}
-        return replace(self, words=words, **changed)
-
-    def divided(self) -> "tuple[Criteria, ...]":
-        """Returns one measure per criterion, without the values of the others; ranks cannot be divided."""
-        if len(self.benign):
-            return (self,)
-        without = dict.fromkeys(GRIDS, 0.0)
-        own = {word: name for name, (word, _) in GRIDS.items()}
-        return tuple(replace(self, words=(w,), **{**without, own[w]: getattr(self, own[w])}) for w in self.words)
-
-    def greatest(self, word: str) -> float:
-        """Returns what a criterion cannot exceed: C1 of two unlike answers, or the logarithm of the cap."""
-        return 2.0 if word == "c1" else math.log(self.caps[word == "c2u"])
-
-    def _column(self, word: str, subject: Subject, images: Tensor, answers: Tensor, names: list[str]) -> Tensor:
-        """One criterion, float64 (N,)."""
-        draws = [generator(self.seed, f"{word} {name}") for name in names]
-        if word == "c1":
-            low, high = subject.bounds
-            noise = torch.stack([torch.randn(images.shape[1:], generator=draw) for draw in draws]).to(images)
-            shaken = logits(subject, images + self.sigma * (high - low) * noise)
-            return (soft_max(answers) - soft_max(shaken)).abs().sum(1).cpu()
-        labels = answers.argmax(1)
-        goals, push = labels, Push(-1, self.step_u, self.radius, self.caps[1])
-        if word == "c2t":
-            others = [int(torch.randint(1, answers.shape[1], (), generator=draw)) for draw in draws]
-            goals = (labels + torch.tensor(others, device=labels.device)) % answers.shape[1]
-            push = Push(1, self.step_t, self.radius, self.caps[0])
-        return flips(subject, images, labels, goals, push).cpu().double().log()
+    def _criterion(self, name: str, value: float) -> Criterion:
+        if name == "c1":
+            return C1(value, self.seed)
+        targeted = name == "c2t"
+        return C2(targeted, value, self.radius, self.cap_t if targeted else self.cap_u, self.seed)

@@ -1,91 +1,136 @@
-"""All detectors by id."""
+"""All detectors by id; importing this module registers those of the package."""
 
-import re
 from collections.abc import Mapping
-from dataclasses import fields
-from difflib import get_close_matches
-from types import MappingProxyType
+from os import PathLike
 from typing import Any
 
-from benfourier.data.examples import Examples
-from benfourier.data.labelled import Labelled
-from benfourier.detectors.c1c2 import C1C2
-from benfourier.detectors.defense_gan import DefenseGAN
-from benfourier.detectors.detector import Detector
-from benfourier.detectors.kd_bu import KDBU
-from benfourier.detectors.lid import LID
-from benfourier.detectors.mahalanobis import Mahalanobis
-from benfourier.detectors.max_softmax import MaxSoftmax
-from benfourier.detectors.mbf import MBF
-from benfourier.detectors.method import Method
-from benfourier.errors import OptionError, check_choice
-from benfourier.subjects.subject import Subject
-
-_known: dict[str, type[Method]] = {
-    kind.name: kind for kind in (MBF, MaxSoftmax, KDBU, Mahalanobis, LID, C1C2, DefenseGAN)
-}
-METHODS: Mapping[str, type[Method]] = MappingProxyType(_known)
+from benfourier.detectors import c1c2, kd_bu, lid, mahalanobis, max_softmax, mbf  # noqa: F401  each registers itself
+from benfourier.detectors.defense_gan import detector as defense_gan  # noqa: F401
+from benfourier.detectors.detector import KIND, SCHEMA, Detector, Sigmoid
+from benfourier.detectors.extractor import Concatenated, Extractor
+from benfourier.detectors.heads import HEADS
+from benfourier.detectors.method import DETECTORS, SHARED, Combined, Method, check_supplied
+from benfourier.detectors.state import Arrays, join_state
+from benfourier.errors import InputError, OptionError, StoreError, check_choice
+from benfourier.models.classifier import Classifier
+from benfourier.models.identity import check_same_classifier
+from benfourier.options import check_choice_type
+from benfourier.store import artifact
 
 
-def register(kind: type[Method]) -> type[Method]:
-    """Adds a method of your own to the catalogue, so that its id works wherever ids do; may stand above the class."""
-    if not re.fullmatch("[a-z0-9]+(-[a-z0-9]+)*", getattr(kind, "name", "")):
-        raise OptionError(f'{kind.__name__} has no id; give it one in kebab-case: name: ClassVar[str] = "my-method"')
-    if _known.setdefault(kind.name, kind) is not kind:
-        raise OptionError(f"the id {kind.name!r} is taken by {_known[kind.name].__name__}; choose another name")
-    return kind
-
-
-def ids() -> list[str]:
+def detector_ids() -> list[str]:
     """Returns the ids of all detectors, each with its variants behind it."""
-    return [word for name, kind in METHODS.items() for word in (name, *(f"{name}:{part}" for part in kind.variants))]
+    return [word for name in DETECTORS for word in (name, *(f"{name}:{part}" for part in DETECTORS[name].variants))]
 
 
-def method(name: str, *, preset: str | None = None, **options: Any) -> Method:
-    """Returns the method of that id.
+def make_method(name: str, *, preset: str | None = None, **options: Any) -> Method:
+    """Returns the method of an id.
 
     Args:
-        name: id of a detector, or of one of its variants, such as "c1c2:c1", which wins over options.
+        name: id of a detector; of one of its variants, such as "c1c2:c1"; or of several, such as "mbf+lid".
         preset: a named set of options, such as "paper" for mbf; options given beside it win.
-        options: of the method.
+        options: of the method; those of a part of "mbf+lid" are called "lid.k".
     """
-    check_choice("detector", name, ids())
-    name, _, variant = name.partition(":")
-    kind = METHODS[name]
+    check_choice_type("detector", name)
+    if "+" in name:
+        return _make_combined(name, preset, options)
+    check_choice("detector", name, detector_ids())
+    return DETECTORS.make(name, options, preset)
+
+
+def _make_combined(name: str, preset: str | None, options: Mapping[str, Any]) -> Combined:
+    """The methods of "mbf+lid", each with its own options."""
+    ids = name.split("+")
     if preset is not None:
-        check_choice(f"preset of {name}", preset, kind.presets)
-        options = {**kind.presets[preset], **options}
-    known = sorted(field.name for field in fields(kind))
-    for option in options:
-        if option not in known:
-            near = get_close_matches(option, known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise OptionError(f"{name} has no option {option!r}; its options: {', '.join(known)}{hint}")
-    return kind(**{**options, **(kind.variants[variant] if variant else {})})
+        raise OptionError(f"preset is {preset!r}, and {name} has none; give options of its parts, such as {ids[0]}.…")
+    own: dict[str, dict[str, Any]] = {part: {} for part in ids}
+    shared: dict[str, Any] = {}
+    for option, value in options.items():
+        part, dot, inner = option.partition(".")
+        if option in SHARED:
+            shared[option] = value
+        elif dot and part in own and inner not in SHARED:
+            own[part][inner] = value
+        else:
+            raise OptionError(
+                f"{name} has no option {option!r}; its own are {', '.join(SHARED)}, those of a part are written "
+                f"{ids[0]}.<option>"
+            )
+    return Combined(parts=tuple(make_method(part, **own[part]) for part in ids), **shared)
 
 
-def fit(
-    name: str,
-    subject: Subject,
-    examples: Examples,
-    *,
-    clean: Labelled | None = None,
-    preset: str | None = None,
-    show_progress: bool | None = None,
-    foreign: bool = False,
-    **options: Any,
-) -> Detector:
-    """Returns the detector of that id, fitted to examples.
+def load(path: str | PathLike[str], classifier: Classifier, *, supplied: Mapping[str, Any] | None = None) -> Detector:
+    """Returns the detector in a file that `Detector.save` wrote, or raises StoreError.
 
     Args:
-        name: id of a detector.
-        subject: the classifier to guard.
-        examples: clean images with their noisy and adversarial twins.
-        clean: labelled clean images beyond the examples, for detectors that use them.
-        preset: a named set of options.
-        show_progress: True or False to force progress bars; None draws them on a terminal.
-        foreign: the examples may have been made with other weights than the subject's.
-        options: of the method.
+        path: the file.
+        classifier: the network it was fitted to, with the same weights.
+        supplied: what files cannot hold, by name; most detectors need nothing.
     """
-    chosen = method(name, preset=preset, **options)
-    return chosen.fit(subject, examples, clean=clean, show_progress=show_progress, foreign=foreign)
+    manifest, arrays = read_stored(path, KIND, SCHEMA)
+    return detector_from_state(path, manifest, arrays, classifier, supplied or {})
+
+
+def read_stored(path: str | PathLike[str], kind: str, schema: int) -> tuple[dict[str, Any], Arrays]:
+    """Returns the manifest and arrays of a detector's or guard's file; older ones must be fitted again."""
+    manifest = artifact.read_header(path).manifest
+    if manifest.get("kind") == kind and manifest.get("schema") in range(1, schema):
+        raise StoreError(
+            f"{path}: its schema is {manifest['schema']}; this version reads {schema}; it was written by a version "
+            "that is too old: fit again"
+        )
+    return artifact.read(path, kind, schema)
+
+
+def detector_from_state(
+    path: str | PathLike[str],
+    manifest: Mapping[str, Any],
+    arrays: Arrays,
+    classifier: Classifier,
+    supplied: Mapping[str, Any],
+) -> Detector:
+    """Returns the detector of a manifest and arrays, once the classifier proves to be the one it was fitted to."""
+    method = _method(path, manifest)
+    check_supplied(method, supplied)
+    try:
+        check_same_classifier(path, manifest["classifier"], tuple(manifest["summary"]["shape"]), classifier)
+        extractor = _extractor(method, classifier, join_state(manifest["extractors"], arrays), supplied)
+        head = HEADS[manifest["head"]["kind"]].from_state(join_state(manifest["head"]["state"], arrays))
+        sigmoid = None if manifest["sigmoid"] is None else Sigmoid(**manifest["sigmoid"])
+        seen = frozenset(row.tobytes().hex() for row in arrays["seen"])
+        return Detector(method, classifier, extractor, head, sigmoid, manifest["summary"], seen)
+    except (AssertionError, AttributeError, InputError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise StoreError(f"{path}: its manifest and its arrays do not fit ({error}); fit it again") from error
+
+
+def _method(path: str | PathLike[str], manifest: Mapping[str, Any]) -> Method:
+    """The method that a manifest names, with its options."""
+    name, options = str(manifest.get("method")), manifest.get("options")
+    unknown = [part for part in name.split("+") if part not in DETECTORS]
+    if unknown:
+        raise StoreError(
+            f"{path}: it holds the method {unknown[0]!r}, which this version does not know; it knows "
+            f"{', '.join(DETECTORS)}; install the version that wrote it, or fit one of these"
+        )
+    try:
+        return make_method(name, **options)  # type: ignore[arg-type]
+    except (OptionError, TypeError) as error:
+        raise StoreError(f"{path}: {name} has other options in this version ({error}); fit it again") from error
+
+
+def _extractor(
+    method: Method, classifier: Classifier, leaves: tuple[Mapping[str, Any], ...], supplied: Mapping[str, Any]
+) -> Extractor:
+    """The extractor of the stored leaves; those of one part of a combined method stand together."""
+    parts = []
+    for part in method.parts_of_fit():
+        kinds = {kind.__name__: kind for kind in part.extractors}
+        mine = tuple(
+            kinds[leaf["kind"]].from_state(classifier, leaf["state"], supplied)
+            for leaf in leaves
+            if leaf["method"] == part.id
+        )
+        if not mine:
+            raise ValueError(f"there is no extractor of {part.id}")
+        parts.append(mine[0] if len(mine) == 1 else Concatenated(mine))
+    return parts[0] if len(parts) == 1 else Concatenated(tuple(parts))

@@ -1,26 +1,67 @@
-"""A method fitted to a subject: images in, scores out."""
+"""A method fitted to a classifier: images in, scores out."""
 
+import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from os import PathLike
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from benfourier import progress
-from benfourier.data.draws import names_by_content
-from benfourier.detectors.calibration import Sigmoid
-from benfourier.detectors.classifiers import Classifier
-from benfourier.detectors.listening import finite, listen
-from benfourier.detectors.method import Listening, Measure, Method
-from benfourier.errors import InputError, check_whole
-from benfourier.subjects.features import MEMORY, fitting_batch
-from benfourier.subjects.subject import Subject
+from benfourier.data.images import content_ids
+from benfourier.detectors.extractor import Concatenated, Extractor, ObservingExtractor
+from benfourier.detectors.feature_cache import FeatureCache
+from benfourier.detectors.features import extract, extract_batch
+from benfourier.detectors.heads import HEADS, Head
+from benfourier.detectors.method import Method
+from benfourier.detectors.state import Arrays, split_state
+from benfourier.errors import ClassifierError, InputError
+from benfourier.models.classifier import Classifier
+from benfourier.models.identity import describe_classifier
+from benfourier.store import artifact
 
+KIND = "benfourier-detector"
+SCHEMA = artifact.SCHEMAS[KIND]
+LIBRARIES = ("benfourier", "numpy", "safetensors", "scikit-learn", "torch")
+CONTENT_ID = 16  # bytes
+FLAT = 1e-6  # the least slope of a posterior, per deviation of the scores
 Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Sigmoid:
+    """P(adversarial) = 1 / (1 + exp(−(slope · score + offset))) (Platt 1999)."""
+
+    slope: float
+    offset: float
+
+    def posterior(self, scores: Floats) -> Floats:
+        """Returns the posteriors, (N,)."""
+        from scipy.special import expit
+
+        return np.asarray(expit(self.slope * scores + self.offset), np.float64)
+
+
+def fit_sigmoid(scores: Floats, adversarial: NDArray[np.bool_]) -> Sigmoid:
+    """Returns the sigmoid that fits held-out scores best, with Platt's softened targets."""
+    from sklearn.linear_model import LogisticRegression
+
+    bad, good = int(adversarial.sum()), int((~adversarial).sum())
+    target = np.where(adversarial, (bad + 1) / (bad + 2), 1 / (good + 2))
+    centre, width = float(np.median(scores)), float(scores.std()) or 1.0
+    column = ((scores - centre) / width)[:, None]
+    # a soft target is the same image seen twice, once of each kind
+    model = LogisticRegression(C=1e6, max_iter=1000).fit(
+        np.concatenate([column, column]),
+        np.repeat([1, 0], len(scores)),
+        sample_weight=np.concatenate([target, 1 - target]),
+    )
+    # where a detector is worse than chance the posterior is flat, but it never falls with the score
+    slope = max(float(model.coef_[0, 0]), FLAT) / width
+    return Sigmoid(slope, float(model.intercept_[0]) - slope * centre)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -29,19 +70,19 @@ class Detector:
 
     Args:
         method: the options it was fitted with.
-        subject: the classifier it listens to.
-        measure: what the method has learned; turns images into numbers.
-        classifier: turns numbers into a score.
-        sigmoid: turns a score into a posterior.
-        summary: what is to be known of the fit, as JSON can hold it.
-        seen: benign images that took part in the fit, named by their pixels; a threshold needs others.
+        classifier: the network it observes.
+        extractor: what the method learned; turns images into features.
+        head: turns features into a score.
+        sigmoid: turns a score into a posterior; None if it was fitted without adversarial images.
+        summary: facts about the fit, as JSON can hold them.
+        seen: content ids of all benign images of the fit; a threshold needs others.
     """
 
     method: Method
-    subject: Subject
-    measure: Measure
     classifier: Classifier
-    sigmoid: Sigmoid
+    extractor: Extractor
+    head: Head
+    sigmoid: Sigmoid | None
     summary: Mapping[str, Any]
     seen: frozenset[str] = frozenset()
 
@@ -50,8 +91,24 @@ class Detector:
 
     @property
     def needs(self) -> frozenset[str]:
-        """What scoring needs: what the method may need, or only to listen if that is all this fit came to."""
-        return frozenset({"listens"}) if isinstance(self.measure, Listening) else self.method.needs
+        """What scoring needs: what the method may need, or only a forward pass if this fit came to no more."""
+        observes = all(isinstance(leaf, ObservingExtractor) for leaf in self.extractor.leaves())
+        return frozenset({"forward"}) if observes else self.method.needs
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """The layer, view or criterion of each feature; the method's name for all if they have none."""
+        names, count = self.extractor.feature_names(), int(self.summary["features"])
+        return names if len(names) == count else (self.method.name,) * count
+
+    def forward(self, images: Tensor, ids: Sequence[str] | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns logits, features (N, D) and scores (N,) of one batch of checked images.
+
+        Gradients flow where they are enabled and the head is differentiable.
+        """
+        names = content_ids(images) if ids is None else ids
+        logits, (features,) = extract_batch(self.classifier, [self.extractor], images, names)
+        return logits, features, self.head.score(features)
 
     def score(
         self,
@@ -59,27 +116,63 @@ class Detector:
         *,
         ids: Sequence[str] | None = None,
         batch: int | None = None,
+        cache: FeatureCache | None = None,
         show_progress: bool | None = None,
     ) -> Floats:
         """Returns one score per image, (N,).
 
         Args:
-            images: floating tensor (N, C, H, W) within the subject's bounds.
+            images: floating tensor (N, C, H, W) within the classifier's bounds.
             ids: source image of each, so that those the detector was fitted with are not compared with themselves.
             batch: images at once; by default as many as fit the memory.
+            cache: features that are known already; the images must be in its pool.
             show_progress: True or False to force the bar; None draws it on a terminal.
         """
-        return score_many([self], images, ids=ids, batch=batch, show_progress=show_progress)[0]
+        if cache is None:
+            return score_many([self], images, ids=ids, batch=batch, show_progress=show_progress)[0]
+        return self.head.score(cache.features(self.extractor, images, _ids(ids, images))).numpy()
 
     def posterior(self, images: Tensor, **options: Any) -> Floats:
         """Returns P(adversarial) of each image, (N,); options are those of `score`."""
+        if self.sigmoid is None:
+            raise InputError(
+                f"{self.method.name} was fitted without adversarial images, so its scores have no posterior; use score"
+            )
         return self.sigmoid.posterior(self.score(images, **options))
+
+    def state(self) -> tuple[dict[str, Any], Arrays]:
+        """Returns everything that a detector is, as a manifest and arrays."""
+        classifier = describe_classifier(self.classifier)
+        if self.summary.get("weights", classifier["weights"]) != classifier["weights"]:
+            raise ClassifierError(
+                "the network's weights have changed since the detector was fitted to it; fit it again"
+            )
+        kind = next(name for name, head in HEADS.items() if type(self.head) is head)
+        methods = self.method.parts_of_fit()
+        joined = len(methods) > 1 and isinstance(self.extractor, Concatenated)
+        extractors = self.extractor.parts if joined else (self.extractor,)  # type: ignore[attr-defined]
+        leaves = [
+            {"method": method.id, "kind": type(leaf).__name__, "state": leaf.state()}
+            for method, extractor in zip(methods, extractors, strict=True)
+            for leaf in extractor.leaves()
+        ]
+        plain, arrays = split_state({"extractors": leaves, "head": {"kind": kind, "state": self.head.state()}})
+        manifest = {
+            "method": self.method.name,
+            "options": self.method.as_dict(),
+            **plain,
+            "sigmoid": None if self.sigmoid is None else asdict(self.sigmoid),
+            "summary": dict(self.summary),
+            "classifier": classifier,
+            "versions": {name: version(name) for name in LIBRARIES} | {"python": platform.python_version()},
+        }
+        seen = np.frombuffer(bytes.fromhex("".join(sorted(self.seen))), np.uint8).reshape(-1, CONTENT_ID)
+        return manifest, {**arrays, "seen": seen}
 
     def save(self, path: str | PathLike[str]) -> None:
         """Writes the detector to one file, whole or not at all; `benfourier.load` reads it."""
-        from benfourier.detectors.saving import save
-
-        save(self, path)
+        manifest, arrays = self.state()
+        artifact.write(path, KIND, SCHEMA, manifest, arrays)
 
 
 def score_many(
@@ -90,61 +183,20 @@ def score_many(
     batch: int | None = None,
     show_progress: bool | None = None,
 ) -> list[Floats]:
-    """Returns the scores of several detectors of one subject; those that only listen share one forward pass."""
-    subject = _one_subject(detectors)
-    subject.check(images)
-    names = _names(ids, images)
-    measures = [detector.measure for detector in detectors]
+    """Returns the scores of several detectors of one classifier; those that observe share one forward pass."""
+    if not detectors or any(detector.classifier is not detectors[0].classifier for detector in detectors):
+        raise InputError("detectors must be at least one, all fitted to the same classifier")
+    classifier = detectors[0].classifier
+    classifier.check_images(images)
+    extractors, names = [detector.extractor for detector in detectors], _ids(ids, images)
     label = ", ".join(detector.method.name for detector in detectors)
-    found = numbers_of(subject, measures, images, names, batch=batch, label=label, show_progress=show_progress)
-    return [detector.classifier.score(numbers).numpy() for detector, numbers in zip(detectors, found, strict=True)]
+    columns = extract(classifier, extractors, images, names, batch=batch, label=label, show_progress=show_progress)
+    return [detector.head.score(features).numpy() for detector, features in zip(detectors, columns, strict=True)]
 
 
-def numbers_of(
-    subject: Subject,
-    measures: Sequence[Measure],
-    images: Tensor,
-    ids: Sequence[str],
-    *,
-    batch: int | None = None,
-    label: str = "scores",
-    show_progress: bool | None = None,
-) -> list[Tensor]:
-    """Returns each measure's numbers (N, D), batch by batch; those that only listen share one forward pass."""
-    size = check_whole("batch", batch) if batch is not None else _fitting(subject, images)
-    found: list[list[Tensor]] = [[] for _ in measures]
-    with progress.bar(len(images), label, show=show_progress) as advance, torch.no_grad():
-        for start in range(0, len(images), size):
-            part, names = images[start : start + size], ids[start : start + size]
-            for column, numbers in zip(found, _numbers(subject, measures, part, names), strict=True):
-                column.append(numbers)
-            advance(len(part))
-    return [torch.cat(column) for column in found]
-
-
-def _numbers(subject: Subject, measures: Sequence[Measure], images: Tensor, ids: Sequence[str]) -> list[Tensor]:
-    """Each measure's numbers of one batch."""
-    listening = [measure for measure in measures if isinstance(measure, Listening)]
-    heard = iter(listen(subject, images, listening, ids)[1] if listening else [])
-    return [
-        next(heard) if isinstance(measure, Listening) else finite(measure.work(subject, images, ids), ids)
-        for measure in measures
-    ]
-
-
-def _fitting(subject: Subject, images: Tensor) -> int:
-    return fitting_batch(subject.plan(tuple(images.shape[1:])), MEMORY, subject.dtype.itemsize)
-
-
-def _one_subject(detectors: Sequence[Detector]) -> Subject:
-    if not detectors or any(detector.subject is not detectors[0].subject for detector in detectors):
-        raise InputError("detectors must be at least one, all fitted to the same subject")
-    return detectors[0].subject
-
-
-def _names(ids: Sequence[str] | None, images: Tensor) -> Sequence[str]:
+def _ids(ids: Sequence[str] | None, images: Tensor) -> Sequence[str]:
     if ids is None:
-        return names_by_content(images)
+        return content_ids(images)
     if isinstance(ids, str) or len(ids) != len(images):
         raise InputError(f"there are {len(images)} images and {len(ids)} ids; each image needs one id")
     return list(ids)

@@ -1,132 +1,300 @@
 """Mahalanobis distance of every layer to the nearest class (Lee 2018, arXiv:1807.03888).
 
 M_l(x) = min_c ½ (φ − μ_c)ᵀ Σ⁻¹ (φ − μ_c): φ the averages of layer l over all positions, μ_c the mean of clean images
-whose true class is c, Σ their common covariance. With a magnitude m the image is first nudged towards its nearest
+whose true class is c, Σ their common covariance. With a magnitude m the image is first moved towards its nearest
 class, x − m · sign(∂M_l/∂x), by a gradient of its own for each layer.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from benfourier.detectors.detector import numbers_of
-from benfourier.detectors.fitting import measured
-from benfourier.detectors.gaussians import Gaussians, gaussians_of
-from benfourier.detectors.held_out import auroc, some
-from benfourier.detectors.method import Lessons, Method, check_positive, checked_layers
-from benfourier.detectors.nearest_class import Distances, Nudged
-from benfourier.detectors.one_layer import OneLayer, averages
-from benfourier.detectors.references import labelled
-from benfourier.errors import OptionError
-from benfourier.subjects.hearing import SOFTMAX
-from benfourier.subjects.plan import Plan
-from benfourier.subjects.selection import select
-from benfourier.subjects.subject import Subject
+from benfourier.detectors.choose import few_sources, held_out_auroc
+from benfourier.detectors.extractor import Extractor, ObservingExtractor, RunningExtractor, same_source
+from benfourier.detectors.feature_cache import feature_table
+from benfourier.detectors.features import extract
+from benfourier.detectors.method import CleanImages, FitData, Method, register_detector
+from benfourier.models.classifier import Classifier
+from benfourier.models.forward import SOFTMAX, batch_size, observe
+from benfourier.models.layers import select_layers
+from benfourier.models.module import frozen
+from benfourier.options import layer_names, number
 
 MAGNITUDES = (0.0, 0.0005, 0.001, 0.0014, 0.002, 0.005, 0.01)  # the authors' grid, as shares of the range of pixels
+NOISE = 1e-6  # share of its size by which a channel, rounded to float32, may spread without reason
+SINGULAR = 1e-6  # share of an image's direction that other images must have too
 
 
+@dataclass(frozen=True, eq=False)
+class ChannelAverages(ObservingExtractor):
+    """The channel averages of several layers, in firing order, side by side."""
+
+    layers: tuple[str, ...]
+
+    pixels_only: ClassVar[bool] = True
+
+    def reduce(self, layer: str, activation: Tensor) -> Tensor:
+        """Returns the averages of one layer, (images, channels), float64 on the CPU."""
+        # channels are the second dimension of maps (N, C, H, W) and the last one of rows of tokens (N, T, D)
+        if activation.ndim > 2:
+            positions = (1,) if activation.ndim == 3 else tuple(range(2, activation.ndim))
+            activation = activation.mean(positions)
+        return activation.flatten(1).to("cpu", torch.float64, copy=True)
+
+
+@dataclass(frozen=True, eq=False)
+class LayerGaussians:
+    """K means and one covariance of the C channels of a layer; squared Mahalanobis distances in float64."""
+
+    # Unless δ = 0, channels are first divided by their spread within classes. Then Σ = (1 − δ) S + δ I, S the
+    # covariance of residuals, images less their class mean. Its inverse is held as ‖x‖² / δ − ‖x F‖² where S has not
+    # full rank, and as ‖x F‖² where it has; δ = 0 gives the pseudo-inverse of S.
+
+    centre: Tensor  # subtracted from the channels, (C,)
+    unit: Tensor  # multiplies them then, (C,); 0 for channels that do not count
+    frame: Tensor  # F, (C, rank)
+    floor: float  # 1/δ where S has not full rank, or 0
+    means: Tensor  # of the classes, (K, C), scaled
+    counts: Tensor  # images of each class, (K,)
+    shrinkage: float  # δ
+    residuals: Tensor  # of images that may be asked about again, (n, C), scaled
+
+    def scaled(self, rows: Tensor) -> Tensor:
+        """Returns rows (N, C) in the units of the Gaussians."""
+        return (rows - self.centre) * self.unit
+
+    def distances(self, rows: Tensor) -> Tensor:
+        """Returns the squared distance of each row to each mean, (N, K), never below 0."""
+        rows = self.scaled(rows)
+        framed = _squared(rows @ self.frame, self.means @ self.frame)
+        return (self.floor * _squared(rows, self.means) - framed if self.floor else framed).clamp(min=0)
+
+    def distances_leaving_out(self, rows: Tensor, residuals: Tensor, classes: Tensor) -> Tensor:
+        """Returns the same as if one image, another for each row, had not been among those the Gaussians came from."""
+        # Its class mean moves, and S loses its share (S is still divided by all images, and δ stays). With d the
+        # image's residual, n of the N images in its class, and h = (1 − δ) n / (n − 1) / N: (Σ − h d dᵀ)⁻¹ = Σ⁻¹ + h
+        # Σ⁻¹ d dᵀ Σ⁻¹ / (1 − h dᵀ Σ⁻¹ d). A class of that image alone is gone. Where δ = 0 and the image alone spread
+        # along a direction, 1 − h dᵀ Σ⁺ d = 0; with k = Σ⁺ d the pseudo-inverse is then (Meyer 1973) Σ⁺ − (k kᵀ Σ⁺ + Σ⁺
+        # k kᵀ) / ‖k‖² + (kᵀ Σ⁺ k) k kᵀ / ‖k‖⁴. Residuals (N, C) are scaled; classes (N,) are places among the means.
+        squared, rows, place = self.distances(rows), self.scaled(rows), classes.unsqueeze(1)
+        inverse = self._solve(residuals)  # Σ⁻¹ d
+        cross = self._cross(rows, inverse)
+        own_size = (residuals * inverse).sum(1, keepdim=True)
+        others = (self.counts[place] - 1).clamp(min=1)
+        own = torch.zeros_like(squared).scatter(1, place, 1.0) / others
+        squared = squared + 2 * own * cross + own.square() * own_size
+        cross = cross + own * own_size
+        share = (1 - self.shrinkage) * self.counts[place] / others / self.counts.sum()
+        rest = 1 - share * own_size
+        result = squared + share / rest.clamp(min=1e-12) * cross.square()
+        if self.shrinkage == 0:
+            size = inverse.square().sum(1, keepdim=True).clamp(min=1e-300)
+            again = self._solve(inverse)
+            twice = self._cross(rows, again) + own * size
+            shape = (inverse * again).sum(1, keepdim=True) / size
+            less = squared - (2 * cross * twice - shape * cross.square()) / size
+            result = torch.where(rest > SINGULAR, result, less)
+        alone = (self.counts[place] == 1) & (own > 0)
+        return result.clamp(min=0).masked_fill(alone, torch.inf)
+
+    def _solve(self, rows: Tensor) -> Tensor:
+        """Σ⁻¹ of each row, (N, C)."""
+        framed = rows @ self.frame @ self.frame.T
+        return self.floor * rows - framed if self.floor else framed
+
+    def _cross(self, rows: Tensor, others: Tensor) -> Tensor:
+        """The products of another row with each row less each mean, (N, K)."""
+        return (rows * others).sum(1, keepdim=True) - others @ self.means.T
+
+
+def _squared(rows: Tensor, points: Tensor) -> Tensor:
+    return rows.square().sum(1, keepdim=True) + points.square().sum(1) - 2 * rows @ points.T
+
+
+def fit_gaussians(rows: Tensor, classes: Tensor, shrinkage: float | None) -> LayerGaussians:
+    """Returns the Gaussians of float64 rows (n, C), with the residuals of all of them."""
+    # Classes (n,) are 0..K−1, none of them empty. δ is the shrinkage, or that of Ledoit and Wolf (2004) for these rows.
+    counts = torch.bincount(classes)
+    centre = rows.mean(0)
+    means = torch.zeros(len(counts), rows.shape[1], dtype=torch.float64).index_add(0, classes, rows - centre)
+    means = means / counts.unsqueeze(1)
+    residuals = rows - centre - means[classes]
+    spread = residuals.square().mean(0).sqrt()
+    noise = NOISE * rows.square().mean(0).sqrt()
+    alive = spread > noise
+    # The authors' pseudo-inverse is that of unscaled channels; a true inverse does not depend on the scale.
+    scale = torch.ones_like(spread) if shrinkage == 0 else 1 / spread.clamp(min=1e-300)
+    unit = torch.where(alive, scale, torch.zeros_like(spread))
+    residuals = residuals * unit
+    variances, axes = _axes(residuals, float((noise * unit).square().sum()))
+    delta = _ledoit_wolf(residuals, variances, int(alive.sum())) if shrinkage is None else shrinkage
+    weights = 1 / ((1 - delta) * variances + delta)
+    floor = 1 / delta if delta > 0 and len(variances) < int(alive.sum()) else 0.0
+    frame = axes * (floor - weights if floor else weights).clamp(min=0).sqrt()
+    return LayerGaussians(centre, unit, frame, floor, means * unit, counts, delta, residuals)
+
+
+def _axes(residuals: Tensor, noise: float) -> tuple[Tensor, Tensor]:
+    """Variances above that of rounding, and their axes (C, rank)."""
+    count, channels = residuals.shape
+    if count < channels:
+        _, lengths, axes = torch.linalg.svd(residuals, full_matrices=False)
+        variances, axes = lengths.square() / count, axes.T
+    else:
+        variances, axes = torch.linalg.eigh(residuals.T @ residuals / count)
+    real = variances > noise + channels * torch.finfo(torch.float64).eps * variances.max()
+    return variances[real], axes[:, real]
+
+
+def _ledoit_wolf(residuals: Tensor, variances: Tensor, channels: int) -> float:
+    """The shrinkage with the least expected squared error, of channels whose variances are 1 on average."""
+    if not channels:
+        return 1.0
+    count = len(residuals)
+    squares = float(variances.square().sum())  # of S's entries
+    beta = (float(residuals.square().sum(1).square().sum()) / count - squares) / count
+    delta = squares - 2 * float(variances.sum()) + channels
+    return min(max(beta, 0.0) / delta, 1.0) if delta > 0 else 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class ClassDistances(ChannelAverages):
+    """Half the squared distance of every layer to the nearest class."""
+
+    gaussians: tuple[LayerGaussians, ...]  # one per layer
+    classes: Tensor  # of the images whose residuals the Gaussians hold, (n,)
+    ids: tuple[str, ...]  # of these
+
+    def join(self, values: Mapping[str, Tensor], logits: Tensor, ids: Sequence[str]) -> Tensor:
+        """Returns (images, layers)."""
+        return torch.stack(self.by_layer(values, ids), 1)
+
+    def cacheable_parts(self) -> tuple[Extractor, ...]:
+        """Returns the averages of all layers."""
+        return (ChannelAverages(self.layers),)
+
+    def finish(self, features: Tensor, ids: Sequence[str]) -> Tensor:
+        """Returns (images, layers) from the averages."""
+        widths = [len(one.centre) for one in self.gaussians]
+        return torch.stack(self.by_layer(dict(zip(self.layers, torch.split(features, widths, 1), strict=True)), ids), 1)
+
+    def by_layer(self, averages: Mapping[str, Tensor], ids: Sequence[str]) -> list[Tensor]:
+        """Returns half the squared distance to the nearest class, (N,), of those layers that have averages (N, C)."""
+        # An image that the Gaussians came from is compared with those of the other images.
+        rows, places = same_source(ids, self.ids).nonzero(as_tuple=True)
+        features = []
+        pairs = zip(self.layers, self.gaussians, strict=True)
+        for layer, gaussians in [pair for pair in pairs if pair[0] in averages]:
+            squared = gaussians.distances(averages[layer])
+            if len(rows):
+                residuals, classes = gaussians.residuals[places].double(), self.classes[places]
+                own = gaussians.distances_leaving_out(averages[layer][rows], residuals, classes)
+                squared = squared.index_put((rows,), own)
+            features.append(squared.amin(1) / 2)
+        return features
+
+
+@dataclass(frozen=True, eq=False)
+class PerturbedClassDistances(RunningExtractor):
+    """The distances of images that are moved towards their nearest class, by each layer for itself."""
+
+    magnitude: float  # of the step, as a share of the range of pixels
+    distances: ClassDistances  # of images as they are
+
+    def feature_names(self) -> tuple[str, ...]:
+        """Returns the layers."""
+        return self.distances.layers
+
+    def extract(self, classifier: Classifier, images: Tensor, logits: Tensor, ids: Sequence[str]) -> Tensor:
+        """Returns (images, layers); what autograd holds for the images at work fits the memory."""
+        size, rows = batch_size(classifier, tuple(images.shape[1:]), gradients=True), []
+        with torch.inference_mode(False), frozen(classifier.module):
+            for start in range(0, len(images), size):
+                part = slice(start, start + size)
+                rows.append(self._part(classifier, images[part].detach().clone(), ids[part]))
+        return torch.cat(rows)
+
+    def _part(self, classifier: Classifier, images: Tensor, ids: Sequence[str]) -> Tensor:
+        low, high = classifier.bounds
+        step, layers = self.magnitude * (high - low), self.distances.layers
+        with torch.enable_grad():
+            leaf = images.to(classifier.device, classifier.dtype).requires_grad_()
+            (averages,) = observe(classifier, leaf, [ChannelAverages(layers)]).values
+            sums = [column.sum() for column in self.distances.by_layer(averages, ids)]
+        columns = []
+        for layer, total in zip(layers, sums, strict=True):
+            (gradient,) = torch.autograd.grad(total, leaf, retain_graph=True)
+            with torch.no_grad():
+                moved = leaf - step * torch.where(gradient >= 0, 1.0, -1.0).to(leaf)
+                (averages,) = observe(classifier, moved, [ChannelAverages((layer,))]).values
+                columns += self.distances.by_layer(averages, ids)
+        return torch.stack(columns, 1)
+
+
+@register_detector
 @dataclass(frozen=True, kw_only=True)
 class Mahalanobis(Method):
-    """One number per layer.
+    """One feature per layer."""
 
-    Args:
-        layers: names, globs or "type:Conv2d"; None for all that compute something, without BatchNorm, whose numbers
-            are those of the layer before it, and the soft-max.
-        shrinkage: of the covariance towards that of independent channels, 0 to 1; 0 takes the pseudo-inverse, "auto"
-            finds it from the images (Ledoit 2004).
-        magnitude: m, as a share of the range of pixels; 0 only listens, "cv" chooses among the authors' values.
-    """
+    # None for all layers that compute something, but for the soft-max and BatchNorm, which repeats the layer before it
+    layers: tuple[str, ...] | None = layer_names()
+    # Of the covariance towards that of independent channels. 0: the authors' pseudo-inverse; "auto": Ledoit 2004.
+    shrinkage: float | str = number("auto", "auto", least=0, most=1)
+    magnitude: float | str = number(0.0, "cv", least=0)  # m, a share of the range of pixels; "cv": from the authors'
 
-    layers: tuple[str, ...] | None = None
-    shrinkage: float | str = "auto"
-    magnitude: float | str = 0.0
-
-    name: ClassVar[str] = "mahalanobis"
-    own: ClassVar[str] = "logistic"
-    clean: ClassVar[Literal["none", "optional", "needed"]] = "optional"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "layers", checked_layers(self.layers))
-        if self.magnitude != 0:
-            check_positive("magnitude", self.magnitude, "cv")
-        if self.shrinkage != 0:
-            check_positive("shrinkage", self.shrinkage, "auto")
-        if isinstance(self.shrinkage, int | float) and self.shrinkage > 1:
-            raise OptionError(f"shrinkage is {self.shrinkage}; it must be from 0 to 1, or 'auto'")
+    id: ClassVar[str] = "mahalanobis"
+    extractors: ClassVar[tuple[type[Extractor], ...]] = (ClassDistances, PerturbedClassDistances)
+    authors_head: ClassVar[str] = "logistic"
+    clean_images: ClassVar[CleanImages] = "optional"  # the authors' Gaussians come from all training images
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "authors": {"rules": "authors", "shrinkage": 0.0, "magnitude": "cv"}
+    }
 
     @property
     def needs(self) -> frozenset[str]:
         """A magnitude asks for gradients."""
-        return frozenset({"listens"} if self.magnitude == 0 else {"listens", "gradients"})
+        return frozenset({"forward"} if self.magnitude == 0 else {"forward", "gradients"})
 
-    def learn(self, subject: Subject, lessons: Lessons) -> Distances | Nudged:
-        """Returns the Gaussians of every layer."""
-        given = labelled(lessons)
-        names = self._names(subject.plan(tuple(given.images.shape[1:])))
-        heard = [OneLayer(name, averages) for name in names]
-        label, show = f"{self.name}: averages", lessons.show_progress
-        found = numbers_of(subject, heard, given.images, given.ids, label=label, show_progress=show)
-        known = sorted(set(given.labels.tolist()))
-        alone = len(known) == len(given)  # nothing is known of a spread within classes: take all for one class
-        classes = torch.tensor([0 if alone else known.index(label) for label in given.labels.tolist()])
+    def fit_extractor(self, classifier: Classifier, data: FitData) -> ClassDistances | PerturbedClassDistances:
+        """Returns the Gaussians of every layer, and the magnitude."""
+        clean = data.labelled
+        available = classifier.layer_list(tuple(clean.images.shape[1:])).layers
+        layers = tuple(
+            layer.name
+            for layer in select_layers(available, self.layers, pass_through=False)
+            if self.layers is not None or (layer.name != SOFTMAX and "BatchNorm" not in layer.kind)
+        )
+        title, show = f"{self.name}: averages", data.show_progress
+        single = [ChannelAverages((layer,)) for layer in layers]
+        averages = extract(classifier, single, clean.images, clean.ids, label=title, show_progress=show)
+        known = sorted(set(clean.labels.tolist()))
+        alone = len(known) == len(clean)  # no class has two images: nothing is known of a spread within classes
+        classes = torch.tensor([0 if alone else known.index(label) for label in clean.labels.tolist()])
         delta = None if self.shrinkage == "auto" else float(self.shrinkage)
-        parts = [gaussians_of(rows, classes, delta) for rows in found]
-        measure = _joined(names, parts, classes, given.ids, set(lessons.examples.ids))
-        return self._nudged(subject, lessons, measure)
+        fits = [fit_gaussians(rows, classes, delta) for rows in averages]
+        # Residuals are held for the sources of the examples alone: no other image is asked about again.
+        sources = set(data.examples.ids)
+        again = [place for place, name in enumerate(clean.ids) if name in sources]
+        # float32 is enough for them unless the covariance may be singular
+        some = [one.residuals[again].to(torch.float32 if one.shrinkage else torch.float64) for one in fits]
+        gaussians = tuple(replace(one, residuals=rows) for one, rows in zip(fits, some, strict=True))
+        distances = ClassDistances(layers, gaussians, classes[again], tuple(clean.ids[place] for place in again))
+        return self._with_magnitude(classifier, data, distances)
 
-    def restore(self, subject: Subject, kept: Mapping[str, Any]) -> Distances | Nudged:
-        """Returns a measure with the Gaussians that were kept."""
-        learned: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in kept.items()}
-        return (Nudged if kept["magnitude"] else Distances)(**learned)
-
-    def _names(self, plan: Plan) -> tuple[str, ...]:
-        found = select(plan.layers, self.layers, pass_through=False)
-        if self.layers is None:
-            found = tuple(layer for layer in found if layer.name != SOFTMAX and "BatchNorm" not in layer.kind)
-        return tuple(layer.name for layer in found)
-
-    def _nudged(self, subject: Subject, lessons: Lessons, measure: Distances) -> Distances | Nudged:
-        """The measure with the magnitude that was given, or with the one that tells held-out sources apart best."""
-        kept = {field.name: getattr(measure, field.name) for field in fields(measure)}
-        if self.magnitude != "cv":
-            return self.restore(subject, {**kept, "magnitude": float(self.magnitude)})
-        tried = {m: self.restore(subject, {**kept, "magnitude": m}) for m in MAGNITUDES}
-        few = some(lessons.examples, self.seed)
-        worth = {}
-        for magnitude, trial in tried.items():
-            rows = measured(subject, trial, few, f"{self.name}: magnitude {magnitude:g}", lessons.show_progress)
-            worth[magnitude] = auroc(rows.numbers.numpy(), rows, self.seed)
-        return tried[max(worth, key=lambda m: worth[m])]
-
-
-def _joined(
-    names: tuple[str, ...],
-    parts: list[tuple[Gaussians, Tensor]],
-    classes: Tensor,
-    ids: tuple[str, ...],
-    asked: set[str],
-) -> Distances:
-    """The Gaussians of all layers as one measure; what images have left is kept for those that will be asked about."""
-    again = [place for place, name in enumerate(ids) if name in asked]
-    gaussians = [part for part, _ in parts]
-    return Distances(
-        layers=names,
-        widths=tuple(len(g.centre) for g in gaussians),
-        ranks=tuple(g.frame.shape[1] for g in gaussians),
-        floors=tuple(g.floor for g in gaussians),
-        shrinkages=tuple(g.shrinkage for g in gaussians),
-        centre=torch.cat([g.centre for g in gaussians]),
-        unit=torch.cat([g.unit for g in gaussians]),
-        means=torch.cat([g.means for g in gaussians], 1),
-        frames=torch.cat([g.frame.flatten() for g in gaussians]),
-        counts=gaussians[0].counts,
-        left=torch.cat([left[again].to(torch.float32 if g.shrinkage else torch.float64) for g, left in parts], 1),
-        classes=classes[again],
-        ids=tuple(ids[place] for place in again),
-        magnitude=0.0,
-    )
+    def _with_magnitude(
+        self, classifier: Classifier, data: FitData, distances: ClassDistances
+    ) -> ClassDistances | PerturbedClassDistances:
+        """The distances with the magnitude of the options, or with the one that separates held-out sources best."""
+        tried = MAGNITUDES if self.magnitude == "cv" else (float(self.magnitude),)
+        trials = {m: PerturbedClassDistances(m, distances) if m else distances for m in tried}
+        if len(trials) == 1:
+            return trials[tried[0]]
+        few, aurocs = few_sources(data.examples, self.seed), {}
+        for magnitude, trial in trials.items():
+            title = f"{self.name}: magnitude {magnitude:g}"
+            table = feature_table(classifier, trial, few, title, data.show_progress, data.cache)
+            aurocs[magnitude] = held_out_auroc(table.features.numpy(), table, self.seed)
+        return trials[max(aurocs, key=lambda m: aurocs[m])]

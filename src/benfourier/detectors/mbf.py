@@ -1,26 +1,53 @@
 """MBF: magnitudes of Benford-Fourier coefficients of every layer (Ma 2020, arXiv:2005.05552).
 
-|â_n| = |(1/M) Σ_m exp(−j2πn log10|r_m|)|, r the responses of one layer to one image less their mean.
+|â_n| = |(1/M) Σ_m exp(−j2πn log10|r_m|)|, r the activations of one layer to one image less their mean.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, get_args
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from benfourier import kernels
-from benfourier.detectors.method import Lessons, Method, checked_layers
+from benfourier.detectors.extractor import Extractor, ObservingExtractor
+from benfourier.detectors.features import extract
+from benfourier.detectors.method import FitData, Method, register_detector
 from benfourier.errors import check_choice, check_whole
-from benfourier.subjects.hearing import SOFTMAX
-from benfourier.subjects.stations import Walker
-from benfourier.subjects.subject import Subject
-from benfourier.theory.coefficients import ZEROS, Zeros
+from benfourier.models.classifier import Classifier, check_classifier
+from benfourier.models.forward import MEMORY, batch_size
+from benfourier.models.layers import LayerSelection, select_layers
+from benfourier.options import layer_names, switch, whole, word
+from benfourier.theory.coefficients import Zeros
 
-PRECISIONS = {"float64": torch.float64, "float32": torch.float32}
+
+@dataclass(frozen=True, eq=False)
+class Magnitudes(ObservingExtractor):
+    """|â_n| of the named layers, layer by layer in firing order."""
+
+    layers: tuple[str, ...]  # names
+    orders: int = 16  # |â_n| is taken for n = 1..orders
+    centre: bool = True  # subtract the mean of each image's activations first
+    zeros: Zeros = "drop"  # what becomes of exact zeros after centring
+    entries: int | None = None  # of a layer that are read; None for all
+    backend: kernels.Backend = "auto"  # of the kernel
+
+    pixels_only: ClassVar[bool] = True
+    not_in_files: ClassVar[tuple[str, ...]] = ("backend",)
+
+    def reduce(self, layer: str, activation: Tensor) -> Tensor:
+        """Returns |â_n| of one layer, (images, orders)."""
+        options: Any = {name: getattr(self, name) for name in ("centre", "zeros", "entries", "backend")}
+        return kernels.magnitudes(activation, self.orders, **options)
+
+    def feature_names(self) -> tuple[str, ...]:
+        """Returns each layer, as often as there are orders."""
+        return tuple(layer for layer in self.layers for _ in range(self.orders))
 
 
+@register_detector
 @dataclass(frozen=True, kw_only=True)
 class MBF(Method):
     """The method of the paper.
@@ -29,9 +56,9 @@ class MBF(Method):
         orders: |â_n| is taken for n = 1..orders.
         layers: names, globs or "type:Conv2d"; None for all.
         pass_through: also layers that only pass numbers on in eval mode.
-        centre: subtract the mean of each image's responses first.
+        centre: subtract the mean of each image's activations first.
         zeros: what becomes of exact zeros after centring: "drop", "count" or "one".
-        precision: of the soft-max layer, "float64" or "float32"; the others are as the network gives them.
+        entries: of each layer that are read, spread over the layer; None or "all" for all.
 
     Scaling, C and γ are those that did best in cross-validation: docs/detectors.md has the table.
     """
@@ -39,78 +66,83 @@ class MBF(Method):
     scaling: str = "none"
     C: float | str = 10.0
     gamma: float | str = 1.0
-    orders: int = 16
-    layers: tuple[str, ...] | None = None
-    pass_through: bool = False
-    centre: bool = True
-    zeros: Zeros = "drop"
-    precision: str = "float64"
+    orders: int = whole(16)
+    layers: tuple[str, ...] | None = layer_names()
+    pass_through: bool = switch(False)
+    centre: bool = switch(True)
+    zeros: Zeros = word("drop", "count", "one")  # noqa: RUF009
+    entries: int | str | None = whole(None, None, "all")
 
-    name: ClassVar[str] = "mbf"
-    lasting: ClassVar[bool] = True
+    id: ClassVar[str] = "mbf"
+    extractors: ClassVar[tuple[type[Extractor], ...]] = (Magnitudes,)
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "paper": {"orders": 16, "pass_through": True, "scaling": "none", "C": 1.0, "gamma": 1.0, "classifier": "svm"}
+        "paper": {"orders": 16, "pass_through": True, "entries": None}
+        | {"scaling": "none", "C": 1.0, "gamma": 1.0, "head": "svm"}
     }
-    needs = frozenset({"listens"})
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_whole("orders", self.orders)
-        check_choice("zeros", self.zeros, ZEROS)
-        check_choice("precision", self.precision, tuple(PRECISIONS))
-        object.__setattr__(self, "layers", checked_layers(self.layers))
+        if self.entries == "all":  # how files and tables write it; None in code
+            object.__setattr__(self, "entries", None)
 
-    def learn(self, subject: Subject, lessons: Lessons) -> "Magnitudes":
-        """Returns the layers to listen to, the one thing that is found out from the subject."""
-        shape = tuple(lessons.examples.clean.shape[1:])
-        subject.plan(shape)
-        return self.restore(subject, {"layers": subject.layers(self.layers, pass_through=self.pass_through)})
+    def as_dict(self) -> dict[str, Any]:
+        """Returns every option; all entries are written as "all"."""
+        return {**super().as_dict(), "entries": self.entries or "all"}
 
-    def restore(self, subject: Subject, kept: Mapping[str, Any]) -> "Magnitudes":
-        """Returns a measure for the layers that were kept."""
-        return Magnitudes(tuple(kept["layers"]), self.orders, self.centre, self.zeros, self.precision)
+    def fit_extractor(self, classifier: Classifier, data: FitData) -> Magnitudes:
+        """Returns the layers to observe: nothing else is learned."""
+        return self._magnitudes(classifier, data.examples.clean, self.layers)
 
-
-@dataclass(frozen=True, eq=False)
-class Magnitudes:
-    """|â_n| of the named layers, layer by layer in firing order."""
-
-    layers: tuple[str, ...]
-    orders: int
-    centre: bool
-    zeros: Zeros
-    precision: str
-
-    def ear(self, ids: Sequence[str]) -> "MagnitudeEar":
-        """Returns an ear for one batch."""
-        return MagnitudeEar(self)
+    def _magnitudes(
+        self, classifier: Classifier, images: Tensor, layers: LayerSelection, backend: kernels.Backend = "auto"
+    ) -> Magnitudes:
+        every = classifier.layer_list(tuple(images.shape[1:])).layers
+        names = tuple(layer.name for layer in select_layers(every, layers, pass_through=self.pass_through))
+        count = None if self.entries is None else int(self.entries)
+        return Magnitudes(names, self.orders, self.centre, self.zeros, count, backend)
 
 
-class MagnitudeEar:
-    """Takes |â_n| of each response, or is told them."""
+def features(
+    classifier: Classifier,
+    images: Tensor,
+    orders: int = 16,
+    *,
+    layers: LayerSelection = None,
+    pass_through: bool = False,
+    centre: bool = True,
+    zeros: Zeros = "drop",
+    entries: int | None = None,
+    backend: kernels.Backend = "auto",
+    dtype: Literal["float32", "float64"] = "float32",
+    batch: int | None = None,
+    memory: int = MEMORY,
+    show_progress: bool | None = None,
+) -> NDArray[np.floating]:
+    """Returns the MBF features (images, layers · orders), layer by layer in firing order.
 
-    def __init__(self, measure: Magnitudes) -> None:
-        self._measure = measure
-        self._heard: dict[str, Tensor] = {}
-
-    def hear(self, name: str, response: Tensor) -> None:
-        """Takes the magnitudes at once, while the response is in cache."""
-        m = self._measure
-        if name == SOFTMAX:
-            response = response.to(PRECISIONS[m.precision])
-        self._heard[name] = kernels.unchecked_magnitudes(
-            response, m.orders, centre=m.centre, zeros=m.zeros, method="auto"
-        )
-
-    def walk(self, walker: Walker, x: Tensor, other: Tensor | None) -> tuple[Tensor, Tensor] | None:
-        """Returns the last response of a station and |â_n| of each, or None if it must be heard step by step."""
-        m = self._measure
-        return walker.walk(x, other, m.orders, centre=m.centre, zeros=m.zeros)
-
-    def take(self, name: str, magnitudes: Tensor) -> None:
-        """Takes magnitudes that `walk` has found."""
-        self._heard[name] = magnitudes
-
-    def numbers(self, logits: Tensor) -> Tensor:
-        """Returns (images, layers · orders)."""
-        return torch.cat([self._heard[name].to(logits.device) for name in self._measure.layers], dim=1)
+    Args:
+        classifier: the network to observe.
+        images: floating tensor (N, C, H, W) within the classifier's bounds.
+        orders: |â_n| is taken for n = 1..orders.
+        layers: names, globs or types; None for all.
+        pass_through: also layers that only pass numbers on in eval mode.
+        centre: subtract the mean of each image's activations first.
+        zeros: what becomes of exact zeros after centring: "drop", "count" or "one".
+        entries: of each layer that are read; None for all.
+        backend: of the kernel: "auto", "reference", "numba" or "torch".
+        dtype: of the result; the kernels' own precision is not changed by it.
+        batch: images per forward pass; by default as many as fit the memory, 256 at most.
+        memory: bytes that the activations of a batch may take.
+        show_progress: True or False to force the bar; by default it is drawn on a terminal.
+    """
+    options = MBF(orders=orders, pass_through=pass_through, centre=centre, zeros=zeros, entries=entries)
+    check_choice("dtype", dtype, ("float32", "float64"))
+    check_choice("backend", backend, get_args(kernels.Backend))
+    check_whole("memory", memory)
+    check_classifier(classifier)
+    classifier.check_images(images)
+    extractor = options._magnitudes(classifier, images, layers, backend)
+    ids = [str(place) for place in range(len(images))]
+    size = batch_size(classifier, images.shape[1:], memory=memory) if batch is None else batch
+    (rows,) = extract(classifier, [extractor], images, ids, batch=size, label="features", show_progress=show_progress)
+    return rows.numpy().astype(dtype)

@@ -1,204 +1,175 @@
-"""What a method of detection is, and what it has learned once it is fitted.
-
-A method is a frozen set of options. `learn` turns examples into a measure, the measure turns images into numbers, and
-a classifier, the same for all methods unless asked otherwise, turns the numbers into a score. Everything else (checks,
-batches, splits, calibration, saving) is shared.
-"""
+"""What a method of detection is: frozen options, and how it learns an extractor from examples."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
-
-from torch import Tensor
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal, TypeVar
 
 from benfourier.data.examples import Examples
-from benfourier.data.labelled import Labelled
-from benfourier.errors import OptionError, check_choice, check_seed, check_switch
-from benfourier.subjects.subject import Subject
+from benfourier.data.images import LabelledImages
+from benfourier.detectors.extractor import Concatenated, Extractor
+from benfourier.detectors.feature_cache import FeatureCache
+from benfourier.detectors.heads import HEADS, HeadOptions
+from benfourier.errors import InputError, OptionError
+from benfourier.models.classifier import Classifier
+from benfourier.options import Options, Registry, number, whole, word
 
-if TYPE_CHECKING:
-    from benfourier.detectors.detector import Detector
-    from benfourier.detectors.memo import Memo
-    from benfourier.detectors.references import Pool
-
-NEEDS = ("listens", "samples", "gradients", "searches")
-RULES = ("paper", "authors")
-CLASSIFIERS = ("svm", "logistic", "boosted", "plain")
-SCALINGS = ("none", "standard", "min-max")
-
-
-class Ear(Protocol):
-    """Listens to one forward pass."""
-
-    def hear(self, name: str, response: Tensor) -> None:
-        """Takes the response (images, ...) of a layer that its measure named."""
-
-    def numbers(self, logits: Tensor) -> Tensor:
-        """Returns what was found, (images, numbers), once the pass is over."""
-
-
-@runtime_checkable
-class Listening(Protocol):
-    """A measure that needs nothing but the responses of one forward pass, which it shares with others."""
-
-    @property
-    def layers(self) -> tuple[str, ...]:
-        """Names of the layers that its ears want to hear."""
-
-    def ear(self, ids: Sequence[str]) -> Ear:
-        """Returns an ear for the images of those ids."""
-
-
-@runtime_checkable
-class Working(Protocol):
-    """A measure that works on the images by itself: it samples, takes gradients or searches."""
-
-    def work(self, subject: Subject, images: Tensor, ids: Sequence[str]) -> Tensor:
-        """Returns the numbers (images, numbers) of one batch."""
-
-
-Measure = Listening | Working
-
-
-@runtime_checkable
-class Divisible(Protocol):
-    """A measure whose numbers are those of several others, side by side; a memo keeps each of them for itself."""
-
-    def divided(self) -> "tuple[Measure, ...]":
-        """Returns these measures, each without what only the others depend on."""
-
-
-@runtime_checkable
-class Staged(Protocol):
-    """A measure whose numbers are made of others that depend on an image's pixels only; a memo keeps those."""
-
-    def stages(self) -> "tuple[Measure, ...]":
-        """Returns the measures whose numbers do not depend on the fit."""
-
-    def finished(self, found: Tensor, ids: Sequence[str]) -> Tensor:
-        """Returns the numbers (images, numbers), made of those of the stages, which stand side by side."""
+NEEDS = ("forward", "random", "gradients", "search")  # what scoring may need, from cheap to expensive
+CleanImages = Literal["none", "optional", "required"]
+CLEAN_IMAGES: tuple[CleanImages, ...] = ("none", "optional", "required")
 
 
 @dataclass(frozen=True, eq=False)
-class Lessons:
-    """What a method learns from.
+class FitData:
+    """What a method learns from."""
 
-    Args:
-        examples: clean images with their noisy and adversarial twins.
-        clean: labelled clean images beyond the examples, if the method may use any.
-        show_progress: True or False to force progress bars; None draws them on a terminal.
-        memo: numbers that are known already, for a method that is lasting and tries values.
-        pool: the clean images of all fits of an evaluation, this one's among them.
-    """
+    examples: Examples  # clean images with their noisy and adversarial twins
+    clean: LabelledImages | None = None  # labelled clean images beyond the examples, if the method may use any
+    work_dir: Path | None = None  # folder for what all fits share, such as a trained generator; None for none
+    show_progress: bool | None = None  # True or False to force progress bars; None draws them on a terminal
+    cache: FeatureCache | None = None  # known features; its `reference_pool` holds the clean images of all fits
+    supplied: Mapping[str, Any] = field(default_factory=dict)  # what neither options nor a file can hold, by name
 
-    examples: Examples
-    clean: Labelled | None = None
-    show_progress: bool | None = None
-    memo: "Memo | None" = None
-    pool: "Pool | None" = None
+    @property
+    def labelled(self) -> LabelledImages:
+        """Clean images to learn classes from: those beyond the examples if there are any, or the examples' own."""
+        if self.clean is not None:
+            return self.clean
+        return LabelledImages(self.examples.clean, self.examples.labels, self.examples.ids)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Method(ABC):
-    """Options of a method of detection.
+class Method(Options, ABC):
+    """Options of a method of detection."""
 
-    Args:
-        rules: "paper": the same RBF-SVM for every method and no images beyond the examples; "authors": the final
-            classifier of the method's authors, and `clean` images where they had them.
-        classifier: "svm", "logistic", "boosted" or "plain" (the one number is the score); None as the rules say.
-        scaling: of the numbers before the classifier: "none", "standard" or "min-max".
-        C: of the SVM and the logistic regression, or "cv" for cross-validation grouped by source image.
-        gamma: of the RBF kernel, "scale" (1 / (numbers · their variance)), or "cv".
-        seed: of the split, the folds and all other draws.
-    """
+    # "paper": the same RBF-SVM for every method and no images beyond the examples; "authors": the head of the method's
+    # authors, and `clean` images where they had them
+    rules: str = word("paper", "authors")
+    head: str | None = word(None, *HEADS)  # None as the rules say
+    scaling: str = word("standard", "none", "min-max")  # of the features before the head
+    C: float | str = number("cv", "cv", above=0)  # "cv": cross-validation grouped by source image
+    gamma: float | str = number("cv", "scale", "cv", above=0)  # "scale": 1 / (features · their variance)
+    seed: int = whole(0, least=0, most=2**32 - 1)  # of the split, the folds and all other draws
 
-    rules: str = "paper"
-    classifier: str | None = None
-    scaling: str = "standard"
-    C: float | str = "cv"
-    gamma: float | str = "cv"
-    seed: int = 0
-
-    name: ClassVar[str]
-    clean: ClassVar[Literal["none", "optional", "needed"]] = "none"
-    own: ClassVar[str] = "svm"  # final classifier of its authors
-    common: ClassVar[str] = "svm"  # final classifier under the paper's rules
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    version: ClassVar[int] = 1  # of its numbers; raise it with every change of them
-    lasting: ClassVar[bool] = False  # an image's numbers depend on its pixels and the measure's fields, not on its id
-    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # options that an id such as "c1c2:c1" stands for
-
-    def __post_init__(self) -> None:
-        check_choice("rules", self.rules, RULES)
-        check_choice("scaling", self.scaling, SCALINGS)
-        if self.classifier is not None:
-            check_choice("classifier", self.classifier, CLASSIFIERS)
-        check_positive("C", self.C, "cv")
-        check_positive("gamma", self.gamma, "scale", "cv")
-        check_seed(self.seed)
-        for option in fields(self):
-            if option.type is bool:
-                check_switch(option.name, getattr(self, option.name))
-
-    @property
-    def final(self) -> str:
-        """The final classifier: as given, or as the rules say."""
-        return self.classifier or (self.own if self.rules == "authors" else self.common)
-
-    @property
-    @abstractmethod
-    def needs(self) -> frozenset[str]:
-        """The most that scoring may need: some of "listens", "samples", "gradients", "searches".
-
-        What a method decides on the way, such as dropout that a subject lacks, can only lessen it: see Detector.needs.
-        """
+    extractors: ClassVar[tuple[type[Extractor], ...]] = ()  # classes it may learn; a file names one of them per leaf
+    paper_head: ClassVar[str] = "svm"
+    authors_head: ClassVar[str] = "svm"
+    baseline: ClassVar[bool] = False  # True for what other detectors are compared with
+    variants: ClassVar[tuple[str, ...]] = ()  # words behind the colon of an id such as "c1c2:c1"
+    supplied_names: ClassVar[tuple[str, ...]] = ()  # what `fit` and `load` must get as `supplied`
 
     @abstractmethod
-    def learn(self, subject: Subject, lessons: Lessons) -> Measure:
+    def fit_extractor(self, classifier: Classifier, data: FitData) -> Extractor:
         """Returns what the method learns from the examples."""
 
-    @abstractmethod
-    def restore(self, subject: Subject, kept: Mapping[str, Any]) -> Measure:
-        """Returns the measure whose fields were kept in a file."""
+    @property
+    def needs(self) -> frozenset[str]:
+        """The most that scoring may need, a subset of NEEDS; a fit may come to less: see Detector.needs."""
+        return frozenset({"forward"})
 
-    def fit(
-        self,
-        subject: Subject,
-        examples: Examples,
-        *,
-        clean: Labelled | None = None,
-        show_progress: bool | None = None,
-        foreign: bool = False,
-    ) -> "Detector":
-        """Returns the detector fitted to the examples; the method stays as it is.
+    @property
+    def clean_images(self) -> CleanImages:
+        """Whether it learns from labelled clean images beyond the examples."""
+        return "none"
 
-        Args:
-            subject: the classifier to guard.
-            examples: clean images with their noisy and adversarial twins.
-            clean: labelled clean images beyond the examples, for methods that use them.
-            show_progress: True or False to force progress bars; None draws them on a terminal.
-            foreign: the examples may have been made with other weights than the subject's.
-        """
-        from benfourier.detectors.fitting import fit
+    @property
+    def head_options(self) -> HeadOptions:
+        """Options of the head; its kind as given, or as the rules say."""
+        kind = self.head or (self.authors_head if self.rules == "authors" else self.paper_head)
+        return HeadOptions(kind, self.scaling, self.C, self.gamma, self.seed, self.name)
 
-        return fit(self, subject, examples, clean=clean, show_progress=show_progress, foreign=foreign)
+    def prepare(self, classifier: Classifier, data: FitData) -> None:
+        """Does once, before all fits, what they share, such as training a generator; the result is in data.work_dir."""
 
+    def parts_of_fit(self) -> "tuple[Method, ...]":
+        """Returns the methods whose features stand side by side, or itself."""
+        return (self,)
 
-def check_positive(name: str, value: object, *words: str) -> None:
-    """Raises OptionError unless value is a positive number or one of the words."""
-    plain = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf")
-    if not plain and value not in words:
-        also = f" or one of {', '.join(map(repr, words))}" if words else ""
-        raise OptionError(f"{name} is {value!r}; it must be a positive number{also}")
+    def __add__(self, other: "Method") -> "Combined":
+        return Combined(parts=(*self.parts_of_fit(), *other.parts_of_fit()), seed=self.seed, rules=self.rules)
 
 
-def checked_layers(given: Any) -> tuple[str, ...] | None:
-    """Returns a selection of layers as a tuple of words, None for all, or raises OptionError."""
-    if given is None:
-        return None
-    some = given if isinstance(given, Sequence) and not isinstance(given, str) else (given,)
-    words = tuple(str(word) if type(word) is int else word for word in some)  # parts of a Sequential
-    if not words or not all(isinstance(word, str) for word in words):
-        raise OptionError(f'layers is {given!r}; it must be names, globs or "type:Conv2d", or None for all')
-    return words
+SHARED = tuple(option.name for option in fields(Method))  # options that every method has
+
+
+@dataclass(frozen=True, kw_only=True)
+class Combined(Method):
+    """Methods whose features stand side by side under one head: `MBF() + LID(k=10)`, or the id "mbf+lid".
+
+    Head, scaling, C, gamma, seed and rules are its own; those of the parts do not count. Options of a part are
+    written with its id: "lid.k".
+    """
+
+    parts: tuple[Method, ...]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ids = [part.id for part in self.parts]
+        if len(ids) < 2 or len(set(ids)) < len(ids):
+            raise OptionError(f"detector is {'+'.join(ids)!r}; it must be two or more methods, each once")
+        # The parts have default options of the head, and the seed and rules of all.
+        parts = []
+        for part in self.parts:
+            usual: dict[str, Any] = {o.name: o.default for o in fields(part) if o.name in SHARED}
+            parts.append(replace(part, **{**usual, "seed": self.seed, "rules": self.rules}))
+        object.__setattr__(self, "parts", tuple(parts))
+
+    @property
+    def name(self) -> str:
+        """The ids, with plus signs between them."""
+        return "+".join(part.id for part in self.parts)
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What one of the parts may need."""
+        return frozenset().union(*(part.needs for part in self.parts))
+
+    @property
+    def clean_images(self) -> CleanImages:
+        """What the most demanding part asks for."""
+        return max((part.clean_images for part in self.parts), key=CLEAN_IMAGES.index)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the shared options, and those of the parts as "mbf.orders"."""
+        options = {name: getattr(self, name) for name in SHARED}
+        for part in self.parts:
+            options |= {f"{part.id}.{name}": value for name, value in part.as_dict().items() if name not in SHARED}
+        return options
+
+    def parts_of_fit(self) -> tuple[Method, ...]:
+        """Returns the parts."""
+        return self.parts
+
+    def fit_extractor(self, classifier: Classifier, data: FitData) -> Concatenated:
+        """Returns the extractors of all parts."""
+        return Concatenated(tuple(part.fit_extractor(classifier, data) for part in self.parts))
+
+    def prepare(self, classifier: Classifier, data: FitData) -> None:
+        """Prepares every part."""
+        for part in self.parts:
+            part.prepare(classifier, data)
+
+
+def check_supplied(method: Method, supplied: Mapping[str, Any]) -> None:
+    """Raises InputError unless `supplied` holds exactly what the method needs and no file can hold."""
+    names = [name for part in method.parts_of_fit() for name in part.supplied_names]
+    missing, unknown = ([n for n in one if n not in other] for one, other in ((names, supplied), (supplied, names)))
+    if missing:
+        raise InputError(
+            f"{method.name} needs {missing[0]!r}, which neither options nor files can hold; "
+            f"pass supplied={{{missing[0]!r}: ...}}"
+        )
+    if unknown:
+        allowed = f"it takes {', '.join(map(repr, names))}" if names else "leave supplied out"
+        raise InputError(f"{method.name} does not take {unknown[0]!r} in supplied; {allowed}")
+
+
+DETECTORS: Registry[Method] = Registry("detector")
+Kind = TypeVar("Kind", bound=Method)
+
+
+def register_detector(kind: type[Kind]) -> type[Kind]:
+    """Adds a method, so that its id works wherever ids do; used as a decorator."""
+    DETECTORS.register(kind)
+    return kind

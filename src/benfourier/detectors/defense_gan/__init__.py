@@ -1,0 +1,1 @@
+"""Defense-GAN: the detector, its networks and their training."""
