@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import benfourier as bf
-from benfourier.subjects.weights import load_weights, save_weights
+from benfourier.models.weights import load_weights, save_weights
 from tests.attacks.trained import Digits, network
 
 CHUNK = 3
@@ -23,7 +23,7 @@ class Gate(nn.Module):
 
 def keep(given: Digits, folder: Path) -> None:
     """Writes what main reads."""
-    save_weights(given.subject.module, folder / "network.safetensors")
+    save_weights(given.classifier.module, folder / "network.safetensors")
     np.savez(folder / "images.npz", images=given.images.numpy(), labels=given.labels.numpy())
 
 
@@ -33,8 +33,10 @@ def main(folder: Path, cache: Path, out: Path) -> None:
     load_weights(module, folder / "network.safetensors")
     with np.load(folder / "images.npz") as held:
         images, labels = torch.from_numpy(held["images"]), torch.from_numpy(held["labels"])
-    subject = bf.Subject(nn.Sequential(Gate(), module), bounds=(0.0, 1.0), size=8, channels=1)
-    bf.make_examples(subject, images, labels, attack=["bim", "r-pgd-fixed"], cache=cache, chunk=CHUNK).save(out)
+    classifier = bf.Classifier(nn.Sequential(Gate(), module), bounds=(0.0, 1.0), size=8, channels=1)
+    bf.make_examples(
+        classifier, images, labels, attacks={"bim": "bim", "r-pgd-fixed": "r-pgd-fixed"}, cache=cache, chunk=CHUNK
+    ).save(out)
 
 
 if __name__ == "__main__":

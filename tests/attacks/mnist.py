@@ -7,19 +7,18 @@ import torch
 from torch import Tensor
 
 import benfourier as bf
-from benfourier.data import ArraySource, embedded, split, spread
-from benfourier.subjects.naming import open_subject
-from benfourier.subjects.recipe import Recipe
-from benfourier.subjects.training import train
+from benfourier.data import ArraySource, embedded, split, stratified_order
+from benfourier.models.open_classifier import open_classifier
+from benfourier.models.training import TrainingOptions, train
 
 PARTS = {"train": 0.8, "test": 0.2}
 
 
 @dataclass(frozen=True)
 class Mnist:
-    """The subject, its accuracy, and held-out images that it classifies correctly, the digits in turn."""
+    """The classifier, its accuracy, and held-out images that it classifies correctly, the digits in turn."""
 
-    subject: bf.Subject
+    classifier: bf.Classifier
     accuracy: float
     images: Tensor
     labels: Tensor
@@ -39,11 +38,11 @@ def mnist() -> Mnist:
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        subject = open_subject("lid-mnist")
-    found = train(subject, learn, test, Recipe(epochs=2, batch=50, shift=0, bf16=False))
-    order = spread(test.ids, test.labels, seed=0)  # the digits take turns
-    images, labels = bf.images(test.pixels(order), subject), torch.from_numpy(test.labels[order])
+        classifier = open_classifier("lid-mnist")
+    found = train(classifier, learn, test, TrainingOptions(epochs=2, batch=50, shift=0, bf16=False))
+    order = stratified_order(test.ids, test.labels, seed=0)  # the digits take turns
+    images, labels = bf.load_images(test.pixels(order), classifier), torch.from_numpy(test.labels[order])
     with torch.no_grad():
-        right = (subject.logits(images).argmax(1) == labels).nonzero().flatten()
+        right = (classifier.logits(images).argmax(1) == labels).nonzero().flatten()
     ids = tuple(test.ids[order[row]] for row in right.tolist())
-    return Mnist(subject, found.accuracy, images[right], labels[right], ids)
+    return Mnist(classifier, found.accuracy, images[right], labels[right], ids)

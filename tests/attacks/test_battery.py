@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import benfourier as bf
-from benfourier.attacks.catalogue import ATTACKS
+from benfourier.attacks.catalogue import attack_ids
 from benfourier.errors import ImageError, InputError
 from tests.attacks.trained import Digits, digits, first, unbeatable
 
@@ -27,22 +27,22 @@ CASES: dict[str, dict[str, Any]] = {
 every = pytest.mark.parametrize("name", CASES)
 
 
-def prey(name: str) -> Digits:
+def targets(name: str) -> Digits:
     return first(6) if name == "autoattack" else digits()  # it takes each image by itself
 
 
-def struck(name: str, found: Digits, **more: Any) -> bf.AttackResult:
-    return bf.attack(name, found.subject, found.images, found.labels, **{**CASES[name], **more})
+def run_attack(name: str, data: Digits, **more: Any) -> bf.AttackResult:
+    return bf.attack(name, data.classifier, data.images, data.labels, **{**CASES[name], **more})
 
 
 @cache
 def result(name: str) -> bf.AttackResult:
-    return struck(name, prey(name))
+    return run_attack(name, targets(name))
 
 
-def told(subject: bf.Subject, images: Tensor) -> Tensor:
+def predicted(classifier: bf.Classifier, images: Tensor) -> Tensor:
     with torch.no_grad():
-        return subject.logits(images).argmax(1)
+        return classifier.logits(images).argmax(1)
 
 
 def condition(module: nn.Module) -> list[object]:
@@ -59,7 +59,7 @@ def agree(one: bf.AttackResult, other: bf.AttackResult) -> None:
 
 
 def test_the_battery_runs_every_attack_of_the_catalogue() -> None:
-    assert ATTACKS.keys() == {name for name in CASES if not name.startswith("foolbox:")}
+    assert set(attack_ids()) == {name for name in CASES if not name.startswith("foolbox:")}
 
 
 @every
@@ -69,82 +69,82 @@ def test_most_digits_are_beaten(name: str) -> None:
 
 @every
 def test_images_stay_in_bounds_and_keep_their_form(name: str) -> None:
-    found, images = result(name).images, prey(name).images
-    assert (found.shape, found.dtype) == (images.shape, images.dtype)
-    assert 0 <= float(found.min()) <= float(found.max()) <= 1
+    outcome, images = result(name).images, targets(name).images
+    assert (outcome.shape, outcome.dtype) == (images.shape, images.dtype)
+    assert 0 <= float(outcome.min()) <= float(outcome.max()) <= 1
 
 
 @every
 def test_a_success_is_misclassified_in_a_fresh_pass(name: str) -> None:
-    found, given = result(name), prey(name)
-    assert torch.equal(told(given.subject, found.images) != given.labels, found.success)
+    outcome, data = result(name), targets(name)
+    assert torch.equal(predicted(data.classifier, outcome.images) != data.labels, outcome.success)
 
 
 @every
 def test_stated_distances_are_those_of_the_images(name: str) -> None:
-    found, images = result(name), prey(name).images
-    added = (found.images.double() - images.double()).flatten(1)
-    won = found.success
-    assert torch.allclose(found.l2[won], added.square().sum(1).sqrt()[won], rtol=1e-12)
-    assert torch.equal(found.linf[won], added.abs().max(1).values[won])
-    assert found.l2[~won].isinf().all()
-    assert found.linf[~won].isinf().all()
+    outcome, images = result(name), targets(name).images
+    added = (outcome.images.double() - images.double()).flatten(1)
+    success = outcome.success
+    assert torch.allclose(outcome.l2[success], added.square().sum(1).sqrt()[success], rtol=1e-12)
+    assert torch.equal(outcome.linf[success], added.abs().max(1).values[success])
+    assert outcome.l2[~success].isinf().all()
+    assert outcome.linf[~success].isinf().all()
 
 
 @every
 def test_images_misclassified_as_they_are_succeed_at_distance_0(name: str) -> None:
-    found, given = result(name), prey(name)
-    assert found.already.nonzero().flatten().tolist() == list(range(given.wrong))
-    assert found.success[found.already].all()
-    assert (found.l2[found.already] == 0).all()
-    assert torch.equal(found.images[found.already], given.images[found.already])
-    assert (found.calls[found.already] == 2).all()
-    assert (found.calls[~found.already] > 2).all()
+    outcome, data = result(name), targets(name)
+    assert outcome.already.nonzero().flatten().tolist() == list(range(data.wrong))
+    assert outcome.success[outcome.already].all()
+    assert (outcome.l2[outcome.already] == 0).all()
+    assert torch.equal(outcome.images[outcome.already], data.images[outcome.already])
+    assert (outcome.calls[outcome.already] == 2).all()
+    assert (outcome.calls[~outcome.already] > 2).all()
 
 
 @every
 def test_the_same_call_is_bit_equal(name: str) -> None:
-    again = struck(name, prey(name))
+    again = run_attack(name, targets(name))
     assert torch.equal(again.images, result(name).images)
     assert torch.equal(again.calls, result(name).calls)
 
 
 @every
 def test_a_result_tells_how_to_make_it_again(name: str) -> None:
-    found, given = result(name), first(4)
-    again = bf.attack(found.name, given.subject, given.images, given.labels, seed=found.seed, **found.options)
-    assert dict(again.options) == dict(found.options)
-    assert dict(found.options).items() >= CASES[name].items()
+    outcome, data = result(name), first(4)
+    again = bf.attack(outcome.name, data.classifier, data.images, data.labels, seed=outcome.seed, **outcome.options)
+    assert dict(again.options) == dict(outcome.options)
+    assert dict(outcome.options).items() >= CASES[name].items()
 
 
 @every
 def test_another_batch_size_gives_the_same_successes_and_distances(name: str) -> None:
-    agree(result(name), struck(name, prey(name), batch=5))
+    agree(result(name), run_attack(name, targets(name), batch=5))
 
 
 @every
 def test_the_order_of_the_images_does_not_matter(name: str) -> None:
-    found, given = result(name), prey(name)
-    order = torch.randperm(len(given.labels), generator=torch.Generator().manual_seed(3))
-    mixed = Digits(given.subject, given.images[order], given.labels[order], given.wrong)
-    again = struck(name, mixed, ids=[found.ids[place] for place in order])
+    outcome, data = result(name), targets(name)
+    order = torch.randperm(len(data.labels), generator=torch.Generator().manual_seed(3))
+    mixed = Digits(data.classifier, data.images[order], data.labels[order], data.wrong)
+    again = run_attack(name, mixed, ids=[outcome.ids[place] for place in order])
     back = order.argsort()
-    assert torch.equal(again.success[back], found.success)
-    close = (again.l2[back] - found.l2).abs() <= 0.01 * found.l2
-    assert close[found.success].double().mean() > 0.9  # last bits may send one or two elsewhere
+    assert torch.equal(again.success[back], outcome.success)
+    close = (again.l2[back] - outcome.l2).abs() <= 0.01 * outcome.l2
+    assert close[outcome.success].double().mean() > 0.9  # last bits may send one or two elsewhere
 
 
 @every
-def test_the_subject_and_the_images_are_left_as_found(name: str) -> None:
-    given = first(4)
-    module = given.subject.module.train()
+def test_the_classifier_and_the_images_are_left_as_found(name: str) -> None:
+    data = first(4)
+    module = data.classifier.module.train()
     frozen = next(module.parameters()).requires_grad_(False)
-    before, images = condition(module), given.images.clone()
+    before, images = condition(module), data.images.clone()
     state = torch.get_rng_state()
     try:
-        struck(name, given)
+        run_attack(name, data)
         assert condition(module) == before
-        assert torch.equal(given.images, images)
+        assert torch.equal(data.images, images)
         assert torch.equal(torch.get_rng_state(), state)
     finally:
         frozen.requires_grad_(True)
@@ -153,35 +153,35 @@ def test_the_subject_and_the_images_are_left_as_found(name: str) -> None:
 
 @every
 def test_rows_that_fail_hold_the_clean_image(name: str) -> None:
-    images = prey(name).images[: 1 if name == "autoattack" else 3]
-    found = bf.attack(name, unbeatable(), images, torch.zeros(len(images), dtype=torch.int64), **CASES[name])
-    assert not found.success.any()
-    assert torch.equal(found.images, images)
-    assert found.l2.isinf().all()
+    images = targets(name).images[: 1 if name == "autoattack" else 3]
+    outcome = bf.attack(name, unbeatable(), images, torch.zeros(len(images), dtype=torch.int64), **CASES[name])
+    assert not outcome.success.any()
+    assert torch.equal(outcome.images, images)
+    assert outcome.l2.isinf().all()
 
 
 @every
 @pytest.mark.parametrize(("value", "complaint"), [(float("nan"), "NaN"), (1.5, "bounds")])
 def test_images_with_nan_or_out_of_bounds_are_refused(name: str, value: float, complaint: str) -> None:
-    given = first(3)
-    images = given.images.clone()
+    data = first(3)
+    images = data.images.clone()
     images[1, 0, 4, 4] = value
     with pytest.raises(ImageError, match=complaint):
-        bf.attack(name, given.subject, images, given.labels, **CASES[name])
+        bf.attack(name, data.classifier, images, data.labels, **CASES[name])
 
 
 @every
 def test_eight_bit_results_lie_on_the_grid_and_are_asked_again(name: str) -> None:
-    found, given = struck(name, prey(name), eight_bit=True), prey(name)
-    levels = found.images[found.success] * 255
-    assert found.success.any()
+    outcome, data = run_attack(name, targets(name), eight_bit=True), targets(name)
+    levels = outcome.images[outcome.success] * 255
+    assert outcome.success.any()
     assert torch.allclose(levels, levels.round(), atol=1e-4)  # 255 times the rounding of a float32 below 1
-    assert torch.equal(found.images[~found.success], given.images[~found.success])
-    assert (told(given.subject, found.images) != given.labels)[found.success].all()
+    assert torch.equal(outcome.images[~outcome.success], data.images[~outcome.success])
+    assert (predicted(data.classifier, outcome.images) != data.labels)[outcome.success].all()
 
 
 @every
 def test_labels_that_are_no_class_are_refused(name: str) -> None:
-    given = first(3)
-    with pytest.raises(InputError, match="labels hold 10; this subject has 10 classes, 0 to 9"):
-        bf.attack(name, given.subject, given.images, torch.tensor([0, 10, 1]), **CASES[name])
+    data = first(3)
+    with pytest.raises(InputError, match="labels hold 10; this classifier has 10 classes, 0 to 9"):
+        bf.attack(name, data.classifier, data.images, torch.tensor([0, 10, 1]), **CASES[name])

@@ -5,20 +5,25 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
-from torch import Tensor
+from torch import Tensor, nn
 
 import benfourier as bf
-from benfourier.data.draws import generator
+from benfourier.data.seeds import image_generator
 from tests.attacks.trained import digits, first, in_float64
 
 
-def strike(name: str, count: int = 24, **options: object) -> bf.AttackResult:
-    given = first(count)
-    return bf.attack(name, given.subject, given.images, given.labels, **options)  # type: ignore[arg-type]
+def run_attack(name: str, count: int = 24, **options: object) -> bf.AttackResult:
+    data = first(count)
+    return bf.attack(name, data.classifier, data.images, data.labels, **options)  # type: ignore[arg-type]
 
 
-def searched_by_hand(
-    subject: bf.Subject, image: Tensor, label: Tensor, ratio: float, iterations: int, draws: torch.Generator | None
+def plain_search(
+    classifier: bf.Classifier,
+    image: Tensor,
+    label: Tensor,
+    ratio: float,
+    iterations: int,
+    draws: torch.Generator | None,
 ) -> tuple[Tensor, float]:
     """The eps search for one image (1, C, H, W), straight from its description; the image and its distance."""
     best, least = image, math.inf
@@ -30,9 +35,9 @@ def searched_by_hand(
             x = image + eps * (2 * torch.rand(image.shape[1:], generator=draws) - 1).to(image)
         for _ in range(iterations):
             x = x.detach().requires_grad_()
-            (gradient,) = torch.autograd.grad(F.cross_entropy(subject.module(x), label), x)
+            (gradient,) = torch.autograd.grad(F.cross_entropy(classifier.module(x), label), x)
             x = (image + (x.detach() + ratio * eps * gradient.sign() - image).clamp(-eps, eps)).clamp(0, 1)
-            if subject.module(x).argmax(1) != label:
+            if classifier.module(x).argmax(1) != label:
                 distance = float((x - image).norm())
                 if distance < least:
                     best, least = x, distance
@@ -58,26 +63,26 @@ def searched_by_hand(
 
 @pytest.mark.parametrize(("name", "ratio", "iterations"), [("bim", 0.05 / 0.3, 10), ("r-pgd", 0.01 / 0.3, 40)])
 def test_the_eps_search_finds_what_a_plain_loop_finds(name: str, ratio: float, iterations: int) -> None:
-    given, many = in_float64(), slice(2, 10)
-    images, labels = given.images[many], given.labels[many]
-    found = bf.attack(name, given.subject, images, labels, exact=True)
+    data, many = in_float64(), slice(2, 10)
+    images, labels = data.images[many], data.labels[many]
+    result = bf.attack(name, data.classifier, images, labels, tolerance=0)
     for row in range(len(images)):
         image, label = images[row : row + 1], labels[row : row + 1]
-        draws = generator(0, str(row)) if name == "r-pgd" else None
-        wanted, distance = searched_by_hand(given.subject, image, label, ratio, iterations, draws)
-        assert bool(found.success[row]) == math.isfinite(distance)
-        assert float(found.l2[row]) == pytest.approx(distance, rel=1e-6)
-        assert torch.allclose(found.images[row], wanted[0], atol=1e-6)
+        draws = image_generator(0, str(row)) if name == "r-pgd" else None
+        expected, distance = plain_search(data.classifier, image, label, ratio, iterations, draws)
+        assert bool(result.success[row]) == math.isfinite(distance)
+        assert float(result.l2[row]) == pytest.approx(distance, rel=1e-6)
+        assert torch.allclose(result.images[row], expected[0], atol=1e-6)
 
 
 def test_the_eps_search_grows_eps_until_a_run_succeeds() -> None:
-    found = strike("bim", eps=0.001)
-    assert found.success.all()
-    assert float(found.linf.median()) == pytest.approx(float(strike("bim").linf.median()), rel=0.02)
+    result = run_attack("bim", eps=0.001)
+    assert result.success.all()
+    assert float(result.linf.median()) == pytest.approx(float(run_attack("bim").linf.median()), rel=0.02)
 
 
 def test_the_tolerance_saves_calls_and_keeps_the_distance() -> None:
-    loose, exact = strike("bim"), strike("bim", exact=True)
+    loose, exact = run_attack("bim"), run_attack("bim", tolerance=0)
     assert loose.calls.sum() < 0.7 * exact.calls.sum()
     assert torch.equal(loose.success, exact.success)
     assert torch.allclose(loose.linf, exact.linf, rtol=2e-3)  # twice the tolerance of each bracket
@@ -85,119 +90,137 @@ def test_the_tolerance_saves_calls_and_keeps_the_distance() -> None:
 
 @pytest.mark.parametrize("name", ["bim", "r-pgd"])
 def test_images_of_the_eps_search_lie_on_the_boundary(name: str) -> None:
-    found, given = strike(name), digits()
-    moved = found.images + 0.02 * (given.images - found.images)
-    back = given.subject.logits(moved).argmax(1) == given.labels
-    assert back[~found.already].double().mean() > (0.9 if name == "bim" else 0.6)
+    result, data = run_attack(name), digits()
+    moved = result.images + 0.02 * (data.images - result.images)
+    back = data.classifier.logits(moved).argmax(1) == data.labels
+    assert back[~result.already].double().mean() > (0.9 if name == "bim" else 0.6)
 
 
 @pytest.mark.parametrize("name", ["bim", "r-pgd"])
 def test_the_eps_search_halves_the_perturbation_at_least(name: str) -> None:
-    assert 2 * strike(name).linf.median() < strike(f"{name}-fixed").linf.median()
+    assert 2 * run_attack(name).linf.median() < run_attack(f"{name}-fixed").linf.median()
 
 
 def test_a_fixed_run_uses_the_whole_eps_and_fails_when_that_is_too_little() -> None:
-    found = strike("bim-fixed", eps=0.2)
-    assert torch.allclose(found.linf[found.success & ~found.already], torch.tensor(0.2).double(), atol=1e-6)
-    assert strike("bim-fixed", eps=1e-4).success.tolist() == [True, True] + 22 * [False]
+    result = run_attack("bim-fixed", eps=0.2)
+    assert torch.allclose(result.linf[result.success & ~result.already], torch.tensor(0.2).double(), atol=1e-6)
+    assert run_attack("bim-fixed", eps=1e-4).success.tolist() == [True, True] + 22 * [False]
 
 
 def test_cw_images_have_the_confidence_asked_for() -> None:
-    found, given = strike("cw-l2", confidence=3.0, iterations=200, lr=0.05), digits()
-    logits = given.subject.logits(found.images).detach()
-    own = logits.gather(1, given.labels[:, None])[:, 0]
-    lead = logits.scatter(1, given.labels[:, None], -math.inf).amax(1) - own
-    assert found.success.double().mean() > 0.9
-    assert (lead[found.success] >= 3).all()
-    assert found.l2.median() > strike("cw-l2", iterations=200, lr=0.05).l2.median()
+    result, data = run_attack("cw-l2", confidence=3.0, iterations=200, lr=0.05), digits()
+    logits = data.classifier.logits(result.images).detach()
+    own = logits.gather(1, data.labels[:, None])[:, 0]
+    lead = logits.scatter(1, data.labels[:, None], -math.inf).amax(1) - own
+    assert result.success.double().mean() > 0.9
+    assert (lead[result.success] >= 3).all()
+    assert result.l2.median() > run_attack("cw-l2", iterations=200, lr=0.05).l2.median()
 
 
 def test_cw_is_nearer_than_the_others() -> None:
-    nearest = strike("cw-l2", iterations=500, lr=0.02).l2.median()  # 200 iterations do not converge
-    assert all(nearest < strike(name).l2.median() for name in ("bim", "r-pgd", "deepfool"))
+    nearest = run_attack("cw-l2", iterations=500, lr=0.02).l2.median()  # 200 iterations do not converge
+    assert all(nearest < run_attack(name).l2.median() for name in ("bim", "r-pgd", "deepfool"))
 
 
 def test_cw_stops_early_for_images_without_progress() -> None:
-    hasty, patient = (strike("cw-l2", 8, iterations=100, lr=0.05, abort_early=flag) for flag in (True, False))
+    hasty, patient = (run_attack("cw-l2", 8, iterations=100, lr=0.05, abort_early=flag) for flag in (True, False))
     assert hasty.calls.sum() < patient.calls.sum()
     assert (patient.calls[2:] > 5 * 100).all()  # the first two are misclassified as they are
     assert torch.equal(hasty.success, patient.success)
 
 
-def test_cw_takes_gradients_only_where_the_label_leads() -> None:
-    found = strike("cw-l2", 8, iterations=100, lr=0.05, abort_early=False)
-    both = 2 + 2 * 5 * 100  # forward and backward in every iteration
-    assert found.calls[2:].double().mean() < 0.97 * both
-    assert (found.calls < 1.1 * both).all()  # a wrong forecast costs one more forward pass
-
-
 def test_deepfool_stops_at_its_first_success() -> None:
-    given = in_float64()
-    image, label = given.images[2:3], given.labels[2:3]
-    found = bf.attack("deepfool", given.subject, image, label)
-    steps = (int(found.calls) - 3 - 10) // 10  # three checks of the clean image and the result; 1 + 9 passes per step
+    data = in_float64()
+    image, label = data.images[2:3], data.labels[2:3]
+    result = bf.attack("deepfool", data.classifier, image, label)
+    steps = (int(result.calls) - 3 - 10) // 10  # three checks of the clean image and the result; 1 + 9 passes per step
     assert 1 <= steps < 100
-    short = bf.attack("deepfool", given.subject, image, label, steps=steps)
-    assert torch.equal(short.images, found.images)
-    assert not bf.attack("deepfool", given.subject, image, label, steps=steps - 1).success.any()
+    short = bf.attack("deepfool", data.classifier, image, label, steps=steps)
+    assert torch.equal(short.images, result.images)
+    assert not bf.attack("deepfool", data.classifier, image, label, steps=steps - 1).success.any()
 
 
-def deepfool_by_hand(subject: bf.Subject, image: Tensor, label: int) -> Tensor:
+def plain_deepfool(classifier: bf.Classifier, image: Tensor, label: int) -> Tensor:
     """DeepFool for one image, straight from its formula; where pixels are clipped it may end just short of crossing."""
     x = image
     for _ in range(100):
         x = x.detach().requires_grad_()
-        logits = subject.module(x)[0]
+        logits = classifier.module(x)[0]
         steps = {}
         for k in set(range(10)) - {label}:
             (w,) = torch.autograd.grad(logits[k] - logits[label], x, retain_graph=True)
             gap, length = float((logits[k] - logits[label]).detach().abs()), float(w.norm())
             steps[gap / length] = 1.05 * gap / length**2 * w
         x = (x.detach() + steps[min(steps)]).clamp(0, 1)
-        if subject.module(x).argmax() != label:
+        if classifier.module(x).argmax() != label:
             break
     return x
 
 
 def test_deepfool_finds_what_its_formula_says() -> None:
-    given = in_float64()
-    found = bf.attack("deepfool", given.subject, given.images, given.labels)
-    for row in range(given.wrong, 12):
-        wanted = deepfool_by_hand(given.subject, given.images[row : row + 1], int(given.labels[row]))
-        assert torch.allclose(found.images[row], wanted[0], atol=1e-6)  # both end on the boundary
+    data = in_float64()
+    result = bf.attack("deepfool", data.classifier, data.images, data.labels)
+    for row in range(data.wrong, 12):
+        expected = plain_deepfool(data.classifier, data.images[row : row + 1], int(data.labels[row]))
+        assert torch.allclose(result.images[row], expected[0], atol=1e-6)  # both end on the boundary
+
+
+class TiesAtTheBound(nn.Module):
+    """Class 1 reaches the label 0 exactly where the first pixel is 1; class 2 is farther and overtakes it at 0.95."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        first, second = images.flatten(1).unbind(1)
+        return torch.stack([0 * first, first - 1, 2 * (second - 0.95)], 1)
+
+
+def test_deepfool_drops_a_tied_class_as_foolbox_does_if_asked_to() -> None:
+    classifier = bf.Classifier(TiesAtTheBound(), size=(1, 2), channels=1)
+    image, label = torch.tensor([[[[0.9, 0.5]]]]), torch.tensor([0])
+    foolbox = bf.attack("deepfool", classifier, image, label, ties="foolbox")
+    # two steps: to the tie, then 1.05 times the way to class 2
+    assert torch.allclose(foolbox.images, torch.tensor([[[[1.0, 0.5 + 1.05 * 0.45]]]]))
+    assert foolbox.success.all()
+    assert not bf.attack("deepfool", classifier, image, label).success.any()  # aims at class 1 again and again
+
+
+def test_deepfool_succeeds_either_way_and_ends_nearer_by_default() -> None:
+    near, foolbox = run_attack("deepfool"), run_attack("deepfool", ties="foolbox")
+    assert near.success.all()
+    assert foolbox.success.all()
+    assert (near.l2 <= 1.001 * foolbox.l2).all()
 
 
 def test_cw_is_as_near_as_that_of_foolbox() -> None:
-    ours = strike("cw-l2", 12, iterations=100, lr=0.02, initial_constant=1.0, abort_early=False)
+    ours = run_attack("cw-l2", 12, iterations=100, lr=0.02, initial_constant=1.0, abort_early=False)
     same = {"steps": 100, "stepsize": 0.02, "initial_const": 1.0, "binary_search_steps": 5, "abort_early": False}
-    theirs = strike("foolbox:L2CarliniWagnerAttack", 12, **same)
+    theirs = run_attack("foolbox:L2CarliniWagnerAttack", 12, **same)
     assert torch.equal(ours.success, theirs.success)
     assert torch.allclose(ours.l2, theirs.l2, rtol=0.01)  # they differ in Adam's epsilon
 
 
-def test_the_foolbox_door_agrees_with_foolbox_itself() -> None:
+def test_foolbox_attacks_agree_with_foolbox_itself() -> None:
     import foolbox
 
-    given = first(12)
-    found = strike("foolbox:L2CarliniWagnerAttack", 12, steps=50, binary_search_steps=3, initial_const=1.0)
+    data = first(12)
+    result = run_attack("foolbox:L2CarliniWagnerAttack", 12, steps=50, binary_search_steps=3, initial_const=1.0)
     direct = foolbox.attacks.L2CarliniWagnerAttack(steps=50, binary_search_steps=3, initial_const=1.0)
-    right = slice(given.wrong, None)  # ours leaves images alone that are misclassified as they are
-    model = foolbox.PyTorchModel(given.subject.module, bounds=(0, 1), device="cpu")
-    images, labels = given.images[right], given.labels[right]
-    _, wanted, won = direct(model, images, labels, epsilons=None)
-    given.subject.module.zero_grad()
-    assert torch.equal(found.success[right], won)
-    assert torch.equal(found.images[right][won], wanted[won])
+    right = slice(data.wrong, None)  # ours leaves images alone that are misclassified as they are
+    model = foolbox.PyTorchModel(data.classifier.module, bounds=(0, 1), device="cpu")
+    images, labels = data.images[right], data.labels[right]
+    _, expected, success = direct(model, images, labels, epsilons=None)
+    data.classifier.module.zero_grad()
+    assert torch.equal(result.success[right], success)
+    assert torch.equal(result.images[right][success], expected[success])
 
 
 def test_bim_fixed_is_the_bim_of_foolbox_3() -> None:
-    ours = strike("bim-fixed", eps=0.2, step=0.04)
-    theirs = strike("foolbox:LinfBasicIterativeAttack", eps=0.2, rel_stepsize=0.2)
+    ours = run_attack("bim-fixed", eps=0.2, step=0.04)
+    theirs = run_attack("foolbox:LinfBasicIterativeAttack", eps=0.2, rel_stepsize=0.2)
     assert torch.equal(ours.success, theirs.success)
     assert torch.allclose(ours.images, theirs.images, atol=1e-6)
 
 
 def test_autoattack_is_at_least_as_strong_as_one_of_its_parts() -> None:
     count = 6
-    alone = strike("r-pgd-fixed", count, eps=0.3)
-    assert (strike("autoattack", count, eps=0.3).success >= alone.success).all()
+    alone = run_attack("r-pgd-fixed", count, eps=0.3)
+    assert (run_attack("autoattack", count, eps=0.3).success >= alone.success).all()

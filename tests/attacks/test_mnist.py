@@ -1,4 +1,4 @@
-"""The attacks on the zoo's network for MNIST; `python -m benchmarks.full_attacks` does the same with more images."""
+"""The attacks on the network of the zoo for MNIST."""
 
 from functools import cache
 from typing import Any
@@ -9,7 +9,7 @@ import torch
 import benfourier as bf
 from tests.attacks.mnist import mnist
 
-# how many images, and options that save time where the defaults are dear
+# how many images, and options that save time where the defaults are expensive
 CASES: dict[str, tuple[int, dict[str, Any]]] = {
     "bim": (40, {}),
     "bim-fixed": (40, {}),
@@ -21,9 +21,9 @@ BACK = 0.02  # of the way to the clean image
 
 
 @cache
-def struck(name: str) -> bf.AttackResult:
-    given, (count, options) = mnist(), CASES[name]
-    return bf.attack(name, given.subject, given.images[:count], given.labels[:count], ids=given.ids[:count], **options)
+def run_attack(name: str) -> bf.AttackResult:
+    data, (count, options) = mnist(), CASES[name]
+    return bf.attack(name, data.classifier, data.images[:count], data.labels[:count], ids=data.ids[:count], **options)
 
 
 def test_the_network_has_learned_its_digits() -> None:
@@ -32,17 +32,17 @@ def test_the_network_has_learned_its_digits() -> None:
 
 @pytest.mark.parametrize("name", ["bim", "cw-l2", "deepfool", "r-pgd"])
 def test_attacks_with_a_search_beat_every_digit(name: str) -> None:
-    assert struck(name).success.double().mean() >= 0.99
+    assert run_attack(name).success.double().mean() >= 0.99
 
 
 def test_a_fixed_eps_goes_at_least_twice_as_far_as_the_search() -> None:
-    fixed, searched = struck("bim-fixed"), struck("bim")
+    fixed, searched = run_attack("bim-fixed"), run_attack("bim")
     assert fixed.linf[fixed.success].median() >= 2 * searched.linf[searched.success].median()
 
 
 def test_images_of_the_search_sit_on_the_boundary() -> None:
-    given, found = mnist(), struck("bim")
-    clean, labels = given.images[: len(found.images)], given.labels[: len(found.images)]
+    data, result = mnist(), run_attack("bim")
+    clean, labels = data.images[: len(result.images)], data.labels[: len(result.images)]
     with torch.no_grad():
-        told = given.subject.logits(found.images + BACK * (clean - found.images)).argmax(1)
-    assert (told == labels).double().mean() >= 0.8
+        predicted = data.classifier.logits(result.images + BACK * (clean - result.images)).argmax(1)
+    assert (predicted == labels).double().mean() >= 0.8

@@ -16,9 +16,9 @@ TRAIN = 1200
 
 @dataclass(frozen=True)
 class Digits:
-    """The subject, and held-out images with their labels; images[:wrong] are misclassified as they are."""
+    """The classifier, and held-out images with their labels; images[:wrong] are misclassified as they are."""
 
-    subject: bf.Subject
+    classifier: bf.Classifier
     images: Tensor
     labels: Tensor
     wrong: int
@@ -57,28 +57,28 @@ def digits() -> Digits:
     held, truth = images[TRAIN:], labels[TRAIN:]
     right = module.eval()(held).argmax(1) == truth
     order = torch.cat([(~right).nonzero().flatten()[:2], right.nonzero().flatten()[:22]])
-    subject = bf.Subject(module, bounds=(0.0, 1.0), size=8, channels=1)
-    return Digits(subject, held[order], truth[order], 2)
+    classifier = bf.Classifier(module, bounds=(0.0, 1.0), size=8, channels=1)
+    return Digits(classifier, held[order], truth[order], 2)
 
 
 def first(count: int) -> Digits:
     """The same with fewer images."""
     whole = digits()
-    return Digits(whole.subject, whole.images[:count], whole.labels[:count], whole.wrong)
+    return Digits(whole.classifier, whole.images[:count], whole.labels[:count], whole.wrong)
 
 
 def in_float64() -> Digits:
     """The same in float64, where the last bits of a batch change nothing."""
     whole = digits()
-    module = deepcopy(whole.subject.module).double()
-    subject = bf.Subject(module, bounds=(0.0, 1.0), size=8, channels=1)
-    return Digits(subject, whole.images.double(), whole.labels, whole.wrong)
+    module = deepcopy(whole.classifier.module).double()
+    classifier = bf.Classifier(module, bounds=(0.0, 1.0), size=8, channels=1)
+    return Digits(classifier, whole.images.double(), whole.labels, whole.wrong)
 
 
-def unbeatable() -> bf.Subject:
+def unbeatable() -> bf.Classifier:
     """A classifier that says 0 whatever it sees."""
     head = nn.Linear(64, 10)
     with torch.no_grad():
         head.weight.zero_()
         head.bias.copy_(torch.arange(10, 0, -1))
-    return bf.Subject(nn.Sequential(nn.Flatten(), head), bounds=(0.0, 1.0))
+    return bf.Classifier(nn.Sequential(nn.Flatten(), head), bounds=(0.0, 1.0))

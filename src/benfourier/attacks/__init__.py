@@ -1,1 +1,1 @@
-"""Attacks on a subject: images that are almost the same and classified as something else."""
+"""Attacks on a classifier: images that are almost the same and classified as something else."""

@@ -4,65 +4,68 @@ In the form of Foolbox 1.8: x ← x + 1.05 · |z_k − z_y| / ‖w‖² · w, w 
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from benfourier.attacks.hunt import Hunt, Value
+from benfourier.attacks.attack import Attack, register_attack
+from benfourier.attacks.run import AttackRun
+from benfourier.options import whole, word
 
 OVERSHOOT = 1.05
 TINY = 1e-8  # added to ‖w‖
 
 
-@dataclass(frozen=True)
-class DeepFool:
+@register_attack
+@dataclass(frozen=True, kw_only=True)
+class DeepFool(Attack):
     """DeepFool with L2 steps, stopped at the first success.
 
-    Args:
-        steps: at most.
-        candidates: how many classes, those that score highest on the clean image; its own is one of them.
+    Where pixels are clipped, steps come nearer and nearer to the boundary until two logits are equal. There
+    `ties="nearest"` crosses the boundary by aiming at a small lead; "foolbox" drops the tied class and steps to another
+    one, as Foolbox 1.8 does, which ends farther behind the boundary.
     """
 
-    steps: int = 100
-    candidates: int = 10
-    confidence: ClassVar[float] = 0.0
+    steps: int = whole(100)  # at most
+    candidates: int = whole(10, least=2)  # classes that score highest on the clean image; its own is one of them
+    ties: str = word("nearest", "foolbox")
+    id: ClassVar[str] = "deepfool"
 
-    def run(self, hunt: Hunt) -> None:
-        """Offers the first success of each image."""
-        rows, images = hunt.rows, hunt.clean[hunt.rows]
-        ranked = hunt.logits(images, rows).argsort(dim=1, descending=True)
+    def run(self, run: AttackRun) -> None:
+        """Records the first success of each image."""
+        rows, images = run.rows, run.clean[run.rows]
+        ranked = run.logits(images, rows).argsort(dim=1, descending=True)
         others = ranked[:, 1 : self.candidates]  # (rows, classes to move to)
         for step in range(self.steps + 1):
-            logits, gradients = hunt.slopes(images, rows, [_lead(column) for column in others.unbind(1)])
-            won = hunt.misled(logits, rows)
-            hunt.offer(images, rows, won)
-            if step == self.steps or won.all():
+            logits, gradients = run.gradients(images, rows, [partial(_lead, column) for column in others.unbind(1)])
+            success = run.is_adversarial(logits, rows)
+            run.record(images, rows, success)
+            if step == self.steps or success.all():
                 return
-            images = _stepped(hunt, rows, images, others, logits, gradients)
-            rows, images, others = rows[~won], images[~won], others[~won]
+            gaps, dropped = self._gaps(run, rows, others, logits)
+            slopes = torch.stack(gradients, 1)  # (rows, classes, C, H, W)
+            lengths = slopes.flatten(2).norm(dim=2) + TINY
+            nearest = (gaps / lengths).masked_fill(dropped, torch.inf).argmin(1)
+            index = torch.arange(len(images), device=images.device)
+            factor = OVERSHOOT * (gaps / lengths.square())[index, nearest]
+            images = run.clip(images + factor.view(-1, 1, 1, 1) * slopes[index, nearest])
+            rows, images, others = rows[~success], images[~success], others[~success]
+
+    def _gaps(self, run: AttackRun, rows: Tensor, others: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """What each class is to gain on the label, and which classes are dropped; both (rows, classes)."""
+        labels = run.labels[rows].unsqueeze(1)
+        lead = logits.gather(1, others) - logits.gather(1, labels)
+        least = run.slack(logits).unsqueeze(1)  # without it a step at a tie would have length 0
+        if self.ties == "nearest":
+            return lead.abs().maximum(least), torch.zeros_like(lead, dtype=torch.bool)
+        # at a tie argmax names the lower class: if that is the other one, Foolbox ends with a success here
+        dropped = (lead == 0) & (others > labels)
+        return torch.where(lead < 0, -lead, lead.maximum(least)), dropped
 
 
-def _lead(classes: Tensor) -> Value:
+def _lead(classes: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
     """By how much each image's class leads its label, negative as long as it does not."""
-
-    def lead(logits: Tensor, labels: Tensor) -> Tensor:
-        ahead, own = logits.gather(1, torch.stack([classes, labels], 1)).unbind(1)
-        return ahead - own
-
-    return lead
-
-
-def _stepped(
-    hunt: Hunt, rows: Tensor, images: Tensor, others: Tensor, logits: Tensor, gradients: list[Tensor]
-) -> Tensor:
-    """The images moved past the nearest boundary, clipped to the bounds."""
-    own = logits.gather(1, hunt.labels[rows].unsqueeze(1))
-    gaps = (logits.gather(1, others) - own).abs().maximum(hunt.slack(logits).unsqueeze(1))  # a tie must not stop it
-    slopes = torch.stack(gradients, 1)  # (rows, classes, C, H, W)
-    lengths = slopes.flatten(2).norm(dim=2) + TINY
-    nearest = (gaps / lengths).argmin(1)
-    index = torch.arange(len(rows), device=rows.device)
-    factor = OVERSHOOT * (gaps / lengths.square())[index, nearest]
-    moved: Tensor = images + factor.view(-1, 1, 1, 1) * slopes[index, nearest]
-    return moved.clamp(hunt.low, hunt.high)
+    ahead, own = logits.gather(1, torch.stack([classes, labels], 1)).unbind(1)
+    return ahead - own

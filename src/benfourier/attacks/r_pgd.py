@@ -3,28 +3,28 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from benfourier.attacks.attack import register_attack
 from benfourier.attacks.bim import Bim, BimFixed
 
 
-@dataclass(frozen=True)
+@register_attack
+@dataclass(frozen=True, kw_only=True)
 class RPgd(Bim):
-    """R-PGD with the least eps that misleads; noise is drawn anew for every run.
-
-    Args: those of BIM; `step=None` is eps / 30.
-    """
+    """R-PGD with the least eps that misleads; noise is drawn anew for every run."""
 
     iterations: int = 40
-    ratio: ClassVar[float] = 0.01 / 0.3
+    id: ClassVar[str] = "r-pgd"
+    cost: ClassVar[int] = 2
+    ratio: ClassVar[float] = 0.01 / 0.3  # step over eps
     random: ClassVar[bool] = True
 
 
-@dataclass(frozen=True)
+@register_attack
+@dataclass(frozen=True, kw_only=True)
 class RPgdFixed(BimFixed):
-    """R-PGD with a given eps and without an early stop.
-
-    Args: those of BIM; `step=None` is eps / 30.
-    """
+    """R-PGD with a given eps and without an early stop."""
 
     iterations: int = 40
-    ratio: ClassVar[float] = 0.01 / 0.3
+    id: ClassVar[str] = "r-pgd-fixed"
+    ratio: ClassVar[float] = 0.01 / 0.3  # step over eps
     random: ClassVar[bool] = True

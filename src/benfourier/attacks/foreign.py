@@ -1,0 +1,94 @@
+"""Attacks of other libraries: a model on [0, 1] that counts passes, and random draws that belong to the image."""
+
+import pickle
+import random
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from benfourier.attacks.run import AttackRun, margins
+from benfourier.errors import MissingExtraError
+
+ForeignAttack = Callable[["ForeignModel", Tensor, Tensor, int], Tensor]  # model, images in [0, 1], labels, seed
+
+
+class ForeignModel(nn.Module):
+    """The classifier's logits of images in [0, 1]; every pass is counted for the rows that it serves."""
+
+    def __init__(self, run: AttackRun, rows: Tensor) -> None:
+        super().__init__()
+        self.training = False
+        self.run, self.rows = run, rows
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Returns the logits; their backward pass, if there is one, is counted as well."""
+
+        def count(*_: Tensor) -> None:  # a library may show several copies of a row at once
+            self.run.calls[self.rows] += -(-len(images) // len(self.rows))
+
+        count()
+        logits = self.run.forward(self.run.low + self.run.span * images)
+        if logits.requires_grad:
+            logits.register_hook(count)  # type: ignore[no-untyped-call]
+        return logits
+
+
+def run_foreign(run: AttackRun, attack: ForeignAttack, *, random: bool = False) -> None:
+    """Records the adversarial images of another library's attack, which returns images in [0, 1].
+
+    An attack that draws at random gets each image alone, under the image's own seed: its draws then belong to the image
+    and not to the batch. One that is not said to be random gets all images at once, and again alone if it drew.
+    """
+    if random or not _run_rows(run, attack, run.rows, may_draw=False):
+        for row in run.rows:
+            _run_rows(run, attack, row.view(1), may_draw=True)
+
+
+def _run_rows(run: AttackRun, attack: ForeignAttack, rows: Tensor, *, may_draw: bool) -> bool:
+    """Records the images of some rows; False, with nothing recorded, if the attack drew and may not."""
+    unit = ((run.clean[rows] - run.low) / run.span).clamp(0, 1)
+    seed = run.generators[int(rows[0])].initial_seed()
+    with seeded_globals(seed) as drew, torch.enable_grad():
+        images = attack(ForeignModel(run, rows), unit, run.labels[rows], seed).detach()
+        if drew() and not may_draw:
+            return False
+    images = run.clip(run.low + run.span * images.to(run.clean))
+    run.record(images, rows, margins(run.logits(images, rows), run.labels[rows]) > 0)
+    return True
+
+
+@contextmanager
+def seeded_globals(seed: int) -> Iterator[Callable[[], bool]]:
+    """Seeds the global generators while the block runs, then restores them; yields whether anything was drawn."""
+
+    def state() -> bytes:
+        return pickle.dumps((random.getstate(), np.random.get_state(), torch.get_rng_state().numpy()))
+
+    python, numpy = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng():
+        try:
+            torch.manual_seed(seed)
+            np.random.seed(seed)
+            random.seed(seed)
+            before = state()
+            yield lambda: state() != before
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)
+
+
+@contextmanager
+def optional_import(extra: str) -> Iterator[None]:
+    """Turns a failing import in the block into MissingExtraError with the command that installs the extra."""
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Please import `gaussian_filter`", DeprecationWarning)  # by foolbox
+            yield
+    except ImportError as error:
+        raise MissingExtraError(
+            f"the extra {extra!r} cannot be imported ({error}); install it with: pip install 'benfourier[{extra}]'"
+        ) from error
