@@ -1,25 +1,43 @@
-"""A subject behind a detector."""
+"""A guard: a detector with a threshold in front of a classifier, and its file."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import KW_ONLY, InitVar, dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from itertools import islice
 from os import PathLike
-from typing import TYPE_CHECKING
+from typing import Any, Literal
 
 import numpy as np
-from torch import Tensor
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from benfourier import progress
+from benfourier.data.images import content_ids
+from benfourier.detectors.catalogue import detector_from_state, read_stored
 from benfourier.detectors.detector import Detector
-from benfourier.detectors.threshold import Threshold, check_enough, threshold_at
-from benfourier.errors import InputError, check_whole
-from benfourier.guard.answers import Images, answers, checked
-from benfourier.guard.calibration import Calibration, calibrate
+from benfourier.errors import ActivationError, ImageError, InputError, StoreError, check_whole
+from benfourier.guard.evidence import LayerEvidence, layer_evidence
 from benfourier.guard.verdicts import Verdict, Verdicts
-from benfourier.subjects.subject import Subject
+from benfourier.metrics.thresholds import Threshold, check_enough, threshold_at
+from benfourier.models.classifier import Classifier
+from benfourier.models.forward import batch_size
+from benfourier.models.identity import classifier_from_description
+from benfourier.store import artifact
 
-if TYPE_CHECKING:
-    from benfourier.guard.stand_in import StandIn
+KIND = "benfourier-guard"
+SCHEMA = artifact.SCHEMAS[KIND]
+CALIBRATION = ("scores", "mean", "deviation")  # arrays of a guard's file, under calibration/
+Floats = NDArray[np.float64]
+Images = Tensor | Sequence[Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """Scores and features of n held-out clean images."""
+
+    scores: Floats  # (n,)
+    mean: Floats  # of each of the D features, (D,)
+    deviation: Floats  # standard deviation of each feature, (D,)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -27,92 +45,231 @@ class Guard:
     """Gives labels to images that a detector accepts, and rejects the others.
 
     Args:
-        subject: the classifier to guard.
-        detector: fitted to that subject.
+        detector: fitted to the classifier to guard.
+        calibration: scores and features of held-out clean images; `Guard.calibrated` computes it.
         false_alarm_rate: share of clean images that may be rejected; n clean images allow 1 / (n + 1) at least.
-        clean: held-out clean images, none of which the detector was fitted with; or what is known of them already,
-            another guard's `calibration`.
-        show_progress: True or False to force the bar; None draws it on a terminal.
 
     Attributes:
-        calibration: what the detector says of the held-out clean images.
-        threshold: above which score an image is rejected, with its false alarms and their interval.
+        threshold: a score above it is rejected; with its false alarms and their interval.
     """
 
-    subject: Subject
     detector: Detector
-    _: KW_ONLY
+    calibration: Calibration
     false_alarm_rate: float = 0.05
-    clean: InitVar[Images | Calibration]
-    show_progress: InitVar[bool | None] = None
-    calibration: Calibration = field(init=False)
     threshold: Threshold = field(init=False)
 
-    def __post_init__(self, clean: Images | Calibration, show_progress: bool | None) -> None:
-        if self.detector.subject is not self.subject:
-            raise InputError("the detector was fitted to another subject; pass the one it was fitted to")
-        if not isinstance(clean, Calibration):
-            images = checked(self.subject, clean)
-            check_enough(self.false_alarm_rate, len(images))
-            clean = calibrate(self.detector, images, show_progress)
-        object.__setattr__(self, "calibration", clean)
-        object.__setattr__(self, "threshold", threshold_at(self.false_alarm_rate, clean.scores))
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "threshold", threshold_at(self.false_alarm_rate, self.calibration.scores))
 
     def __repr__(self) -> str:
         return f"Guard({self.detector!r}, threshold {self.threshold})"
 
+    @classmethod
+    def calibrated(
+        cls, detector: Detector, clean: Images, false_alarm_rate: float = 0.05, *, show_progress: bool | None = None
+    ) -> "Guard":
+        """Returns a guard with the threshold that clean images give at a false-alarm rate.
+
+        Args:
+            detector: fitted to the classifier to guard.
+            clean: held-out clean images, none of which the detector was fitted with.
+            false_alarm_rate: share of clean images that may be rejected; n images allow 1 / (n + 1) at least.
+            show_progress: True or False to force the bar; None draws it on a terminal.
+        """
+        images = _check_images(detector.classifier, clean)
+        check_enough(false_alarm_rate, len(images))
+        seen = [place for place, image in enumerate(images) if content_ids(image[None])[0] in detector.seen]
+        if seen:  # their scores would be lower than those of new images
+            raise InputError(
+                f"{len(seen)} of {len(images)} clean images, the first in place {seen[0]}, were used to fit the "
+                "detector; the threshold needs images that it has not seen: hold some out"
+            )
+        with progress.bar(len(images), "calibration", show=show_progress) as advance:
+            _, features, scores = _forward_all(detector, images, None, advance)
+        return cls(detector, Calibration(scores, features.mean(0), features.std(0)), false_alarm_rate)
+
+    @property
+    def classifier(self) -> Classifier:
+        """The guarded network."""
+        return self.detector.classifier
+
+    @property
+    def evidence_kind(self) -> Literal["spectrum", "numbers"]:
+        """What the evidence shows: "spectrum" for |â_1|, |â_2|, and so on of each layer, else "numbers"."""
+        names = self.detector.extractor.feature_names()
+        return "spectrum" if len(set(names)) < len(names) else "numbers"  # several features of a layer have its name
+
+    def judge(
+        self, images: Sequence[Tensor], *, batch: int | None = None, show_progress: bool | None = False
+    ) -> Verdicts:
+        """Returns the verdicts on checked images (C, H, W) of any sizes, in order. `check` checks images first.
+
+        A score that is not finite is an error, never a verdict: the image is not accepted.
+
+        Args:
+            images: floating, within the classifier's bounds.
+            batch: images at once; by default as many as fit the memory.
+            show_progress: True or False to force the bar; None draws it on a terminal.
+        """
+        with progress.bar(len(images), "checked", show=show_progress) as advance:
+            logits, features, scores = _forward_all(self.detector, images, batch, advance)
+        threshold = self.threshold.value
+        classes = None if self.classifier.classes is None else tuple(self.classifier.classes)
+        return Verdicts(logits.argmax(1), scores <= threshold, scores, threshold, logits, features, classes)
+
     def check(self, images: Images, *, batch: int | None = None, show_progress: bool | None = None) -> Verdicts:
         """Returns label, accepted, score and threshold of each image, in the order given.
 
-        A detector that only listens shares the network's forward pass.
+        A detector that only observes the network shares its forward pass.
 
         Args:
-            images: floating, within the subject's bounds: (N, C, H, W), one image (C, H, W), or several of any sizes
+            images: floating, within the classifier's bounds: (N, C, H, W), one image (C, H, W), or several of any sizes
                 that the network takes.
             batch: images at once; by default as many as fit the memory.
             show_progress: True or False to force the bar; None draws it on a terminal.
         """
-        return self._judged(checked(self.subject, images), batch, show_progress)
+        return self.judge(_check_images(self.classifier, images), batch=batch, show_progress=show_progress)
 
     def stream(self, images: Iterable[Tensor], *, batch: int = 16) -> Iterator[Verdict]:
-        """Returns an iterator over one verdict per image, in order; no more than batch images are taken ahead.
+        """Returns an iterator over one verdict per image, in order; it reads at most batch images ahead.
 
         Args:
-            images: each a floating tensor (C, H, W) within the subject's bounds, of any size that the network takes.
+            images: each a floating tensor (C, H, W) within the classifier's bounds, of any size that the network takes.
             batch: images at once.
         """
-        size, coming = check_whole("batch", batch), iter(images)
+        size, source = check_whole("batch", batch), iter(images)
 
         def verdicts() -> Iterator[Verdict]:
             done = 0
-            while taken := list(islice(coming, size)):
-                yield from self._judged(checked(self.subject, taken, first=done), size, show_progress=False)
-                done += len(taken)
+            while part := list(islice(source, size)):
+                yield from self.judge(_check_images(self.classifier, part, first=done), batch=size)
+                done += len(part)
 
         return verdicts()
 
-    def rethresholded(self, false_alarm_rate: float) -> "Guard":
-        """Returns a guard with another false-alarm rate, from the scores that are known; nothing is fitted again."""
-        return Guard(self.subject, self.detector, false_alarm_rate=false_alarm_rate, clean=self.calibration)
+    def evidence(self, features: Floats) -> list[LayerEvidence]:
+        """Returns the features (D,) of one image, layer by layer in firing order, beside those of clean images."""
+        mean, deviation = self.calibration.mean, self.calibration.deviation
+        return layer_evidence(self.detector.feature_names, features, mean, deviation)
 
-    def module(self) -> "StandIn":
-        """Returns a module that can stand where the network stood, with one more logit that marks rejection."""
-        from benfourier.guard.stand_in import StandIn
+    def at_rate(self, false_alarm_rate: float) -> "Guard":
+        """Returns a guard with another false-alarm rate, from the same calibration; nothing is fitted again."""
+        return Guard(self.detector, self.calibration, false_alarm_rate)
 
-        return StandIn(self)
+    def as_module(self) -> "GuardedModule":
+        """Returns a module that takes the network's place, with one more logit that marks rejection."""
+        return GuardedModule(self)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Writes the guard, without the network, to one file, whole or not at all; `benfourier.load_guard` reads it."""
-        from benfourier.guard.saving import save_guard
+        manifest, arrays = self.detector.state()
+        columns = {f"calibration/{name}": getattr(self.calibration, name) for name in CALIBRATION}
+        artifact.write(path, KIND, SCHEMA, {**manifest, "threshold": asdict(self.threshold)}, {**arrays, **columns})
 
-        save_guard(self, path)
 
-    def _judged(self, images: list[Tensor], batch: int | None, show_progress: bool | None) -> Verdicts:
-        labels, scores = np.empty(len(images), np.int64), np.empty(len(images))
-        with progress.bar(len(images), "checked", show=show_progress) as advance:
-            for found in answers(self.detector, images, batch=batch):
-                labels[found.places] = found.logits.argmax(1).cpu().numpy()
-                scores[found.places] = found.scores.numpy()
-                advance(len(found.places))
-        classes = None if self.subject.classes is None else tuple(self.subject.classes)
-        return Verdicts(labels, scores <= self.threshold.value, scores, self.threshold.value, classes)
+class GuardedModule(nn.Module):
+    """Images (N, C, H, W) within the classifier's bounds in, logits (N, classes + 1) out, without gradients.
+
+    The last column marks rejection. Accepted rows hold the network's logits and -∞ there; rejected rows hold 0 there
+    and -∞ everywhere else. So argmax is the number of classes where an image is rejected, and soft-max stays valid.
+    """
+
+    def __init__(self, guard: Guard) -> None:
+        super().__init__()
+        self.network = guard.classifier.module
+        self._guard = guard
+
+    def forward(self, images: Images) -> Tensor:
+        """Returns the logits."""
+        classifier = self._guard.classifier
+        verdicts = self._guard.judge(_check_images(classifier, images))
+        accepted = torch.from_numpy(verdicts.accepted).unsqueeze(1)
+        logits = torch.from_numpy(verdicts.logits).masked_fill(~accepted, -torch.inf)
+        rejection = torch.zeros(len(verdicts), 1, dtype=logits.dtype).masked_fill(accepted, -torch.inf)
+        return torch.cat([logits, rejection], dim=1).to(classifier.device, classifier.dtype)
+
+
+def load_guard(path: str | PathLike[str], module: nn.Module, *, supplied: Mapping[str, Any] | None = None) -> Guard:
+    """Returns the guard in a file that `Guard.save` wrote, or raises StoreError.
+
+    Args:
+        path: the file.
+        module: the guarded network, with the same weights; the file says which images it takes.
+        supplied: what a file cannot hold, by name; most detectors need nothing.
+    """
+    manifest, arrays = read_stored(path, KIND, SCHEMA)
+    classifier = classifier_from_description(path, manifest.get("classifier", {}), module)
+    detector = detector_from_state(path, manifest, arrays, classifier, supplied or {})
+    try:
+        threshold = Threshold(**manifest["threshold"])
+        calibration = Calibration(*(arrays[f"calibration/{name}"] for name in CALIBRATION))
+        shape = (int(detector.summary.get("features", calibration.mean.size)),)
+        if calibration.scores.ndim != 1 or not calibration.mean.shape == calibration.deviation.shape == shape:
+            raise ValueError(f"the calibration does not have {shape[0]} features")
+        guard = Guard(detector, calibration, threshold.rate)
+    except (InputError, KeyError, TypeError, ValueError) as error:
+        raise StoreError(f"{path}: its manifest and its arrays do not fit ({error}); make it again") from error
+    if guard.threshold.value != threshold.value:
+        raise StoreError(
+            f"{path}: its threshold is {threshold.value:g}, but its calibration scores give {guard.threshold.value:g}; "
+            "make it again"
+        )
+    return guard
+
+
+def _forward_all(
+    detector: Detector, images: Sequence[Tensor], batch: int | None, advance: Callable[[int], object]
+) -> tuple[Floats, Floats, Floats]:
+    """Logits, features and scores of images (C, H, W) in order; images of one shape share batches."""
+    size = None if batch is None else check_whole("batch", batch)
+    groups: dict[object, list[int]] = {}
+    for place, image in enumerate(images):
+        groups.setdefault((image.shape, image.dtype, image.device), []).append(place)
+    order: list[int] = []
+    parts: list[tuple[Floats, Floats, Floats]] = []
+    for places in groups.values():
+        count = size or batch_size(detector.classifier, tuple(images[places[0]].shape))
+        for start in range(0, len(places), count):
+            part = places[start : start + count]
+            parts.append(_forward(detector, torch.stack([images[place] for place in part]), part))
+            order += part
+            advance(len(part))
+    in_order = np.argsort(order)
+    logits, features, scores = (np.concatenate(column)[in_order] for column in zip(*parts, strict=True))
+    return logits, features, scores
+
+
+def _forward(detector: Detector, images: Tensor, places: list[int]) -> tuple[Floats, Floats, Floats]:
+    """Logits, features and scores of one batch, or ActivationError if a label or score is not finite."""
+    with torch.no_grad():
+        logits, features, scores = detector.forward(images, content_ids(images))
+    # a logit of -∞ rules a class out, as masked heads do; NaN and +∞ leave no label
+    for what, bad in (("logits", (logits.isnan() | logits.isposinf()).any(1)), ("score", ~scores.isfinite())):
+        if bool(bad.any()):
+            raise ActivationError(
+                f"the {what} of image {places[int(bad.nonzero()[0])]} {'hold' if what == 'logits' else 'is'} NaN or "
+                "infinity; check the image and the network's weights"
+            )
+    logits, features, scores = (values.to("cpu", torch.float64) for values in (logits, features, scores))
+    return logits.numpy(), features.numpy(), scores.numpy()
+
+
+def _check_images(classifier: Classifier, images: object, first: int = 0) -> list[Tensor]:
+    """Images one by one, each (C, H, W), or ImageError unless the classifier takes them; messages count from first."""
+    if isinstance(images, Tensor) and images.ndim != 3:
+        classifier.check_images(images)
+        return list(images.unbind())
+    if not isinstance(images, Iterable) or isinstance(images, str | bytes):
+        raise ImageError(f"images are {type(images).__name__}; they must be a tensor, or several tensors (C, H, W)")
+    each = [images] if isinstance(images, Tensor) else list(images)
+    if not each:
+        raise ImageError("there are no images; give at least one")
+    for place, image in enumerate(each):
+        try:
+            if not isinstance(image, Tensor) or image.ndim != 3:
+                kind = f"shape {tuple(image.shape)}" if isinstance(image, Tensor) else type(image).__name__
+                raise ImageError(f"it is of {kind}; each image must be a floating tensor (C, H, W)")
+            classifier.check_images(image.unsqueeze(0))
+        except ImageError as error:
+            raise ImageError(f"image {first + place}: {error}") from error
+    return each

@@ -1,7 +1,8 @@
-"""What a guard says of images."""
+"""The verdicts of a guard: label, score, accepted or rejected."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,36 +10,30 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a guard says of one image.
+    """The verdict on one image."""
 
-    Args:
-        label: the network's class, also where the image is rejected.
-        accepted: False if the image is rejected as adversarial.
-        score: higher is more adversarial.
-        threshold: above which a score is rejected.
-        name: of the class, or its number if the classes have no names.
-    """
-
-    label: int
-    accepted: bool
-    score: float
-    threshold: float
-    name: str
+    label: int  # the network's class, also where the image is rejected
+    accepted: bool  # False if the image is rejected as adversarial
+    score: float  # higher is more adversarial
+    threshold: float  # a score above it is rejected
+    name: str  # of the class, or its number if the classes have no names
 
     def __str__(self) -> str:
-        told, sign = (self.name, "≤") if self.accepted else ("rejected", ">")
-        return f"{told}, score {self.score:.6g} {sign} {self.threshold:.6g}"
+        word, sign = (self.name, "≤") if self.accepted else ("rejected", ">")
+        return f"{word}, score {self.score:.6g} {sign} {self.threshold:.6g}"
 
 
 @dataclass(frozen=True, eq=False)
 class Verdicts:
-    """What a guard says of N images, in the order in which they were given.
+    """The verdicts on N images, in the order of the images. A slice of it is again a Verdicts.
 
     Args:
-        label: int64 (N,), the network's classes, also of images that are rejected.
+        label: int64 (N,), the network's classes, also of rejected images.
         accepted: bool (N,); False where an image is rejected as adversarial.
-        score: float64 (N,); higher is more adversarial.
-        threshold: above which a score is rejected.
+        score: float64 (N,); higher is more adversarial, always finite.
+        threshold: a score above it is rejected.
+        logits: float64 (N, classes), the network's.
+        features: float64 (N, D), the detector's, from which the score is computed.
         classes: names of the classes; None if they have none.
     """
 
@@ -46,12 +41,23 @@ class Verdicts:
     accepted: NDArray[np.bool_]
     score: NDArray[np.float64]
     threshold: float
+    logits: NDArray[np.float64]
+    features: NDArray[np.float64]
     classes: tuple[str, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.label)
 
-    def __getitem__(self, place: int) -> Verdict:
+    @overload
+    def __getitem__(self, place: int) -> Verdict: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> "Verdicts": ...
+
+    def __getitem__(self, place: int | slice) -> "Verdict | Verdicts":
+        if isinstance(place, slice):
+            columns = ("label", "accepted", "score", "logits", "features")
+            return replace(self, **{name: getattr(self, name)[place] for name in columns})
         label = int(self.label[place])
         return Verdict(label, bool(self.accepted[place]), float(self.score[place]), self.threshold, self._name(label))
 
@@ -66,7 +72,7 @@ class Verdicts:
 
     @property
     def names(self) -> list[str]:
-        """The network's classes by name, or by number if they have no names, also of images that are rejected."""
+        """Names of the labels, or their numbers if the classes have no names; also of rejected images."""
         return [self._name(int(label)) for label in self.label]
 
     def _name(self, label: int) -> str:

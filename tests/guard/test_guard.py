@@ -13,25 +13,27 @@ import torch
 from torch import Tensor, nn
 
 import benfourier as bf
-from benfourier.detectors.calibration import Sigmoid
-from benfourier.detectors.linear import Plain
-from benfourier.detectors.max_softmax import Doubt, MaxSoftmax
-from benfourier.errors import ImageError, InputError, OptionError, ResponseError
+import benfourier.models.classifier as models
+from benfourier.detectors.detector import Sigmoid
+from benfourier.detectors.extractor import RunningExtractor
+from benfourier.detectors.heads import Plain
+from benfourier.detectors.max_softmax import LogUncertainty, MaxSoftmax
+from benfourier.errors import ActivationError, ImageError, InputError, OptionError
 from tests.detectors.guarded import detector, guard
 from tests.detectors.toys import toys
 
 
 @dataclass(frozen=True, eq=False)
-class Brightness:
-    """A measure that works by itself: the mean pixel."""
+class Brightness(RunningExtractor):
+    """The mean pixel."""
 
-    def work(self, subject: bf.Subject, images: Tensor, ids: Sequence[str]) -> Tensor:
+    def extract(self, classifier: bf.Classifier, images: Tensor, logits: Tensor, ids: Sequence[str]) -> Tensor:
         return images.double().mean((1, 2, 3)).unsqueeze(1)
 
 
-def doubting(subject: bf.Subject) -> bf.Detector:
+def doubting(classifier: bf.Classifier) -> bf.Detector:
     """max-softmax, which learns nothing."""
-    return bf.Detector(MaxSoftmax(), subject, Doubt(), Plain(), Sigmoid(1.0, 0.0), {})
+    return bf.Detector(MaxSoftmax(), classifier, LogUncertainty(), Plain(), Sigmoid(1.0, 0.0), {})
 
 
 @cache
@@ -41,15 +43,15 @@ def any_size() -> bf.Guard:
         torch.manual_seed(0)
         head = nn.Sequential(nn.Conv2d(1, 6, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 3))
         clean = torch.rand(19, 1, 9, 9)
-    subject = bf.Subject(head, channels=1, classes=("ant", "bee", "cat"))
-    return bf.Guard(subject, doubting(subject), false_alarm_rate=0.5, clean=clean)
+    classifier = bf.Classifier(head, channels=1, classes=("ant", "bee", "cat"))
+    return bf.Guard.calibrated(doubting(classifier), clean, 0.5)
 
 
 @contextmanager
 def passes(module: nn.Module) -> Iterator[list[int]]:
     """The batch sizes of the forward passes inside the block."""
     seen: list[int] = []
-    handle = module.register_forward_pre_hook(lambda _, given: seen.append(len(given[0])))
+    handle = module.register_forward_pre_hook(lambda _, inputs: seen.append(len(inputs[0])))
     try:
         yield seen
     finally:
@@ -63,13 +65,13 @@ def noise(*sizes: tuple[int, int]) -> list[Tensor]:
 
 def both() -> Tensor:
     """Clean and attacked digits."""
-    return torch.cat([toys().tested.clean[:8], toys().tested.attacked["bim"][:8]])
+    return torch.cat([toys().tested.clean[:8], toys().tested.adversarial["bim"][:8]])
 
 
 def test_scores_are_the_detectors_and_labels_the_networks() -> None:
     verdicts = guard().check(both())
     assert np.array_equal(verdicts.score, detector().score(both()))
-    assert np.array_equal(verdicts.label, toys().subject.logits(both()).argmax(1).numpy())
+    assert np.array_equal(verdicts.label, toys().classifier.logits(both()).argmax(1).numpy())
     assert np.array_equal(verdicts.accepted, verdicts.score <= guard().threshold.value)
     assert verdicts.threshold == guard().threshold.value
     assert [str(part.dtype) for part in (verdicts.label, verdicts.accepted, verdicts.score)] == [
@@ -80,7 +82,7 @@ def test_scores_are_the_detectors_and_labels_the_networks() -> None:
 
 
 def test_most_attacked_digits_are_rejected_and_few_clean_ones() -> None:
-    attacked = toys().tested.attacked["bim"][toys().tested.success["bim"]]
+    attacked = toys().tested.adversarial["bim"][toys().tested.success["bim"]]
     assert guard().check(attacked).accepted.mean() < 0.3
     assert guard().check(toys().tested.clean).accepted.mean() >= 0.9
 
@@ -88,28 +90,28 @@ def test_most_attacked_digits_are_rejected_and_few_clean_ones() -> None:
 def test_a_detector_that_listens_shares_the_networks_forward_pass() -> None:
     images = both()
     guard().check(images)
-    first = toys().subject.module[0]  # type: ignore[index]
+    first = toys().classifier.module[0]  # type: ignore[index]
     assert isinstance(first, nn.Module)
     with passes(first) as seen:
         guard().check(images)
-        guard().module()(images)
+        guard().as_module()(images)
     assert seen == [16, 16]
 
 
 def test_a_detector_that_works_by_itself_is_guarded_too() -> None:
-    subject = toys().subject
-    working = replace(doubting(subject), measure=Brightness())
-    found = bf.Guard(subject, working, clean=toys().tested.clean).check(both())
-    assert np.allclose(found.score, both().mean((1, 2, 3)))
-    assert np.array_equal(found.label, subject.logits(both()).argmax(1).numpy())
+    classifier = toys().classifier
+    working = replace(doubting(classifier), extractor=Brightness())
+    verdicts = bf.Guard.calibrated(working, toys().tested.clean).check(both())
+    assert np.allclose(verdicts.score, both().mean((1, 2, 3)))
+    assert np.array_equal(verdicts.label, classifier.logits(both()).argmax(1).numpy())
 
 
 def test_one_image_gets_one_verdict() -> None:
     image = toys().tested.clean[3]
-    found = guard().check(image)
-    assert len(found) == 1
+    verdicts = guard().check(image)
+    assert len(verdicts) == 1
     # another batch size changes the last bits of the network; scores are of the order of 1
-    assert found.score[0] == pytest.approx(guard().check(toys().tested.clean[:8]).score[3], abs=1e-3)
+    assert verdicts.score[0] == pytest.approx(guard().check(toys().tested.clean[:8]).score[3], abs=1e-3)
 
 
 def test_images_of_mixed_sizes_are_answered_in_the_order_given() -> None:
@@ -121,14 +123,25 @@ def test_images_of_mixed_sizes_are_answered_in_the_order_given() -> None:
     assert len({round(score, 4) for score in together.score}) == len(images)
 
 
+def test_layer_lists_of_ever_new_sizes_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models, "CACHE", 3)
+    classifier = replace(any_size().classifier)
+    fresh = replace(any_size(), detector=replace(any_size().detector, classifier=classifier))
+    first = fresh.check(noise((8, 8))).score
+    for side in range(8, 20):
+        fresh.check(noise((side, side)))
+    assert len(classifier._layer_lists) <= 3
+    assert np.allclose(fresh.check(noise((8, 8))).score, first)
+
+
 def test_images_of_several_dtypes_are_answered_in_the_order_given() -> None:
     (image,) = noise((8, 8))
-    found = any_size().check([image, image.double(), image])
-    assert found.score == pytest.approx([found.score[0]] * 3, abs=1e-6)
+    verdicts = any_size().check([image, image.double(), image])
+    assert verdicts.score == pytest.approx([verdicts.score[0]] * 3, abs=1e-6)
 
 
-def test_a_subject_of_one_size_refuses_others_by_place() -> None:
-    with pytest.raises(ImageError, match=r"image 1: images have size \(9, 9\); this subject takes \(8, 8\)"):
+def test_a_classifier_of_one_size_refuses_others_by_place() -> None:
+    with pytest.raises(ImageError, match=r"image 1: images have size \(9, 9\); this classifier takes \(8, 8\)"):
         guard().check([torch.zeros(1, 8, 8), torch.zeros(1, 9, 9)])
 
 
@@ -149,17 +162,17 @@ def test_images_out_of_bounds_are_refused_by_place(bad: float) -> None:
 
 
 def test_a_stream_is_taken_no_further_ahead_than_a_batch() -> None:
-    taken = []
+    numbers = []
 
     def images() -> Iterator[Tensor]:
         for number, image in enumerate(both()):
-            taken.append(number)
+            numbers.append(number)
             yield image
 
     stream = guard().stream(images(), batch=4)
-    assert taken == []
+    assert numbers == []
     first = next(stream)
-    assert taken == [0, 1, 2, 3]
+    assert numbers == [0, 1, 2, 3]
     rest = list(stream)
     assert len(rest) == 15
     whole = guard().check(both())
@@ -186,8 +199,8 @@ def test_a_stream_refuses_a_batch_of_nothing_at_once() -> None:
 
 
 def test_as_a_module_it_marks_rejected_rows_with_one_more_class() -> None:
-    verdicts, logits = guard().check(both()), guard().module()(both())
-    network = toys().subject.logits(both())
+    verdicts, logits = guard().check(both()), guard().as_module()(both())
+    network = toys().classifier.logits(both())
     rejected = torch.from_numpy(~verdicts.accepted)
     assert logits.shape == (16, 11)
     assert rejected.any()
@@ -200,14 +213,14 @@ def test_as_a_module_it_marks_rejected_rows_with_one_more_class() -> None:
 
 
 def test_as_a_module_it_answers_images_of_several_sizes_in_the_order_given() -> None:
-    module, images = any_size().module(), noise((9, 9), (12, 12), (9, 9), (15, 9), (12, 12))
+    module, images = any_size().as_module(), noise((9, 9), (12, 12), (9, 9), (15, 9), (12, 12))
     together = module(images)
     for image, row in zip(images, together, strict=True):
         assert torch.allclose(module([image])[0], row, atol=1e-5)
 
 
 def test_as_a_module_it_is_in_eval_mode_whatever_mode_it_is_put_in() -> None:
-    module = guard().module()
+    module = guard().as_module()
     try:
         trained, rested = module.train()(both()), module.eval()(both())
     finally:
@@ -217,44 +230,38 @@ def test_as_a_module_it_is_in_eval_mode_whatever_mode_it_is_put_in() -> None:
 
 
 def test_the_threshold_comes_from_the_held_out_images() -> None:
-    made = guard()
+    calibrated = guard()
     scores = detector().score(toys().tested.clean)
-    assert np.array_equal(made.calibration.scores, scores)
-    assert made.threshold.value == np.sort(scores)[36]  # ⌈41 · 0.9⌉ = 37
-    assert (made.threshold.images, made.threshold.alarms, made.threshold.rate) == (40, 3, 0.1)
+    assert np.array_equal(calibrated.calibration.scores, scores)
+    assert calibrated.threshold.value == np.sort(scores)[36]  # ⌈41 · 0.9⌉ = 37
+    assert (calibrated.threshold.images, calibrated.threshold.alarms, calibrated.threshold.rate) == (40, 3, 0.1)
 
 
 def test_the_mean_and_deviation_of_every_number_are_kept() -> None:
-    features = bf.features(toys().subject, toys().tested.clean, dtype="float64", show_progress=False)
+    features = bf.features(toys().classifier, toys().tested.clean, dtype="float64", show_progress=False)
     assert guard().calibration.mean == pytest.approx(features.mean(0))
     assert guard().calibration.deviation == pytest.approx(features.std(0))
 
 
 def test_another_rate_needs_no_images() -> None:
-    stricter = guard().rethresholded(0.5)
+    stricter = guard().at_rate(0.5)
     assert stricter.threshold.value == np.sort(guard().calibration.scores)[20]  # ⌈41 · 0.5⌉ = 21
     assert guard().threshold.rate == 0.1
     with pytest.raises(OptionError, match="needs at least 99"):
-        guard().rethresholded(0.01)
+        guard().at_rate(0.01)
 
 
 def test_too_few_images_are_refused_before_any_is_looked_at() -> None:
-    with passes(toys().subject.module) as seen, pytest.raises(OptionError, match="that rate needs at least 19"):
-        bf.Guard(toys().subject, detector(), false_alarm_rate=0.05, clean=toys().tested.clean[:18])
+    with passes(toys().classifier.module) as seen, pytest.raises(OptionError, match="that rate needs at least 19"):
+        bf.Guard.calibrated(detector(), toys().tested.clean[:18], 0.05)
     assert seen == []
 
 
 @pytest.mark.parametrize("kind", ["clean", "noisy"])
 def test_images_that_the_detector_was_fitted_with_cannot_set_its_threshold(kind: str) -> None:
-    fitted = getattr(toys().fitted.for_attack("bim"), kind)
+    fitted = {part.kind: part.images.images for part in toys().fitted.for_attack("bim").parts()}[kind]
     with pytest.raises(InputError, match="1 of 41 clean images, the first in place 40, were used to fit the detector"):
-        bf.Guard(toys().subject, detector(), clean=torch.cat([toys().tested.clean, fitted[:1]]))
-
-
-def test_a_detector_of_another_subject_is_refused() -> None:
-    other = bf.Subject(toys().subject.module, size=8, channels=1)
-    with pytest.raises(InputError, match="fitted to another subject"):
-        bf.Guard(other, detector(), clean=toys().tested.clean)
+        bf.Guard.calibrated(detector(), torch.cat([toys().tested.clean, fitted[:1]]))
 
 
 def test_a_guard_cannot_be_changed() -> None:
@@ -272,19 +279,65 @@ def test_logits_that_are_no_numbers_are_refused() -> None:
             logits: Tensor = self.head(images.flatten(1))
             return logits.masked_fill((images.mean((1, 2, 3)) > 0.9).unsqueeze(1), torch.nan)
 
-    subject = bf.Subject(Broken(), size=8, channels=1)
-    made = bf.Guard(subject, replace(doubting(subject), measure=Brightness()), clean=torch.rand(19, 1, 8, 8))
-    with pytest.raises(ResponseError, match="the logits of image 1 hold NaN or infinity"):
-        made.check(torch.stack([torch.zeros(1, 8, 8), torch.ones(1, 8, 8)]))
+    classifier = bf.Classifier(Broken(), size=8, channels=1)
+    calibrated = bf.Guard.calibrated(replace(doubting(classifier), extractor=Brightness()), torch.rand(19, 1, 8, 8))
+    with pytest.raises(ActivationError, match="the logits of image 1 hold NaN or infinity"):
+        calibrated.check(torch.stack([torch.zeros(1, 8, 8), torch.ones(1, 8, 8)]))
+
+
+class Shifted(Plain):
+    """A head that scores dark images as -∞ and bright ones as NaN."""
+
+    def score(self, features: Tensor) -> Tensor:
+        scores = super().score(features)
+        return scores.masked_fill(scores < 0.1, -torch.inf).masked_fill(scores > 0.9, torch.nan)
+
+
+@pytest.mark.parametrize("pixel", [0.0, 1.0])
+def test_a_score_that_is_not_finite_is_never_a_verdict(pixel: float) -> None:
+    classifier = toys().classifier
+    unsure = replace(doubting(classifier), extractor=Brightness())
+    usual = bf.Guard.calibrated(unsure, toys().tested.clean)
+    broken = bf.Guard(replace(unsure, head=Shifted()), usual.calibration)
+    images = torch.stack([torch.full((1, 8, 8), 0.5), torch.full((1, 8, 8), pixel)])
+    with pytest.raises(ActivationError, match="the score of image 1 is NaN or infinity"):
+        broken.check(images)
+    with pytest.raises(ActivationError, match="the score of image 1"):
+        broken.as_module()(images)
+    with pytest.raises(ActivationError, match="the score of image 0"):
+        bf.Guard.calibrated(broken.detector, torch.full((19, 1, 8, 8), pixel))
+
+
+def test_a_slice_of_verdicts_is_verdicts_of_these_images() -> None:
+    verdicts = guard().check(both())
+    part = verdicts[2:5]
+    assert isinstance(part, bf.Verdicts)
+    assert part.score.tolist() == verdicts.score[2:5].tolist()
+    assert [verdict.label for verdict in part] == verdicts.label[2:5].tolist()
+    assert part.features.tolist() == verdicts.features[2:5].tolist()
+    assert len(part.logits) == 3
+
+
+def test_features_of_verdicts_are_those_of_the_detector() -> None:
+    features = bf.features(toys().classifier, both(), dtype="float64", show_progress=False)
+    assert guard().check(both()).features == pytest.approx(features)
 
 
 def test_verdicts_print_the_class_or_that_it_is_rejected() -> None:
-    found = bf.Verdicts(np.array([2, 0]), np.array([True, False]), np.array([0.5, 2.0]), 1.25, ("ant", "bee", "cat"))
-    assert str(found).splitlines() == ["cat, score 0.5 ≤ 1.25", "rejected, score 2 > 1.25"]
-    assert repr(found) == "Verdicts(2 images, 1 rejected, threshold 1.25)"
-    assert found.names == ["cat", "ant"]
-    assert str(replace(found, classes=None)[0]) == "2, score 0.5 ≤ 1.25"
-    assert [verdict.accepted for verdict in found] == [True, False]
+    verdicts = bf.Verdicts(
+        label=np.array([2, 0]),
+        accepted=np.array([True, False]),
+        score=np.array([0.5, 2.0]),
+        threshold=1.25,
+        logits=np.eye(3)[[2, 0]],
+        features=np.zeros((2, 1)),
+        classes=("ant", "bee", "cat"),
+    )
+    assert str(verdicts).splitlines() == ["cat, score 0.5 ≤ 1.25", "rejected, score 2 > 1.25"]
+    assert repr(verdicts) == "Verdicts(2 images, 1 rejected, threshold 1.25)"
+    assert verdicts.names == ["cat", "ant"]
+    assert str(replace(verdicts, classes=None)[0]) == "2, score 0.5 ≤ 1.25"
+    assert [verdict.accepted for verdict in verdicts] == [True, False]
 
 
 def test_a_guard_prints_its_threshold() -> None:
@@ -292,7 +345,7 @@ def test_a_guard_prints_its_threshold() -> None:
 
 
 def test_the_code_on_the_guard_page_prints_what_the_page_shows() -> None:
-    page = Path(__file__).parents[1] / "docs" / "guard.md"
+    page = Path(__file__).parents[2] / "docs" / "guard.md"
     names: dict[str, Any] = {}
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
     with torch.random.fork_rng(devices=[]):
@@ -304,5 +357,5 @@ def test_the_code_on_the_guard_page_prints_what_the_page_shows() -> None:
 
 
 def test_the_guard_page_names_every_field_of_verdicts() -> None:
-    page = (Path(__file__).parents[1] / "docs" / "guard.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "guard.md").read_text(encoding="utf-8")
     assert [field.name for field in fields(bf.Verdicts) if f"| `{field.name}` |" not in page] == []

@@ -1,0 +1,60 @@
+"""A guard from examples: which images a detector is fitted to, and which set its threshold."""
+
+from torch import Tensor
+
+from benfourier.data.examples import Examples
+from benfourier.data.images import LabelledImages, content_ids
+from benfourier.data.splits import split
+from benfourier.detectors.catalogue import make_method
+from benfourier.detectors.fit import fit
+from benfourier.detectors.method import Method
+from benfourier.guard.guard import Guard
+from benfourier.metrics.thresholds import check_enough
+from benfourier.models.classifier import Classifier
+
+HELD_OUT = 0.2  # share of the examples' source images that set the threshold if no others are given
+
+
+def fit_guard(
+    classifier: Classifier,
+    method: Method | str,
+    examples: Examples,
+    *,
+    clean: Tensor | None = None,
+    labelled: LabelledImages | None = None,
+    false_alarm_rate: float = 0.05,
+    other_weights: bool = False,
+    show_progress: bool | None = None,
+) -> Guard:
+    """Returns a guard: a detector fitted to examples, with a threshold from images that the fit has not seen.
+
+    Args:
+        classifier: the network to guard.
+        method: id of a detector, or a method with its options.
+        examples: clean images with their noisy and adversarial twins.
+        clean: images (N, C, H, W) that set the threshold, without those that the fit sees; by default a fifth of the
+            examples is held out for it.
+        labelled: labelled clean images beyond the examples, for methods that learn from them.
+        false_alarm_rate: share of clean images that may be rejected; n images allow 1 / (n + 1) at least.
+        other_weights: the examples may have been made with other weights of the network.
+        show_progress: True or False to force the bars; None draws them on a terminal.
+    """
+    method = make_method(method) if isinstance(method, str) else method
+    if clean is None:
+        parts = split(examples.ids, [0] * len(examples), {"fit": 1 - HELD_OUT, "threshold": HELD_OUT}, seed=method.seed)
+        clean = examples.clean[parts["threshold"]]
+        examples = examples.take(parts["fit"], "fit")
+    else:
+        seen = _seen_by_fit(examples, labelled)
+        clean = clean[[row for row, name in enumerate(content_ids(clean)) if name not in seen]]
+    check_enough(false_alarm_rate, len(clean))  # before the fit, which may take minutes
+    detector = fit(
+        method, classifier, examples, clean=labelled, other_weights=other_weights, show_progress=show_progress
+    )
+    return Guard.calibrated(detector, clean, false_alarm_rate, show_progress=show_progress)
+
+
+def _seen_by_fit(examples: Examples, labelled: LabelledImages | None) -> set[str]:
+    """Content ids of the images that a fit looks at; scores of these are lower than those of new images."""
+    groups = [examples.clean, *examples.noisy.values(), *([] if labelled is None else [labelled.images])]
+    return {name for images in groups for name in content_ids(images)}
