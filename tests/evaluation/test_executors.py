@@ -6,53 +6,127 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from multiprocessing import active_children
 from pathlib import Path
+from typing import Generic, TypeVar
 
 import pytest
 
 from benfourier.errors import OptionError
-from benfourier.evaluation.executors import Broken, Executor, InProcess, ProcessPool
+from benfourier.evaluation.executors import Executor, LocalPool, SavedFolder, Serial, TaskFailure
+
+EXECUTORS = [Serial(), LocalPool(2)]
+T = TypeVar("T")
 
 
-def square(number: int) -> int:
+@dataclass(frozen=True)
+class InMemory(Generic[T]):
+    """A value that is shared by pickling it."""
+
+    value: T
+
+    def load(self) -> T:
+        return self.value
+
+
+def times(factor: int, number: int) -> int:
     """Fails on 3, dies on 13."""
     if number == 3:
         raise ValueError("no threes")
     if number == 13:
         os.kill(os.getpid(), signal.SIGKILL)
-    return number * number
+    return factor * number
 
 
-def threads(_: int) -> tuple[int, str | None]:
+def threads(_: None, __: int) -> tuple[int, str | None]:
     import torch
 
     return torch.get_num_threads(), os.environ.get("OMP_NUM_THREADS")
 
 
-def tick(told: str) -> None:
+def tick(_: None, name: str) -> None:
     """Writes into a file for as long as the process lives."""
-    with Path(told).open("a", encoding="utf-8") as file:
+    with Path(name).open("a", encoding="utf-8") as file:
         while True:
             file.write(".")
             file.flush()
             time.sleep(0.02)
 
 
-@pytest.mark.parametrize("executor", [InProcess(), ProcessPool(2)])
+@pytest.mark.parametrize("executor", EXECUTORS, ids=repr)
 def test_a_task_that_fails_does_not_stop_the_others(executor: Executor) -> None:
-    found = dict(executor.run([1, 2, 3, 4], square))
-    assert found == {1: 1, 2: 4, 3: Broken("ValueError: no threes"), 4: 16}
+    results = dict(executor.run(times, InMemory(10), [1, 2, 3, 4]))
+    assert results == {1: 10, 2: 20, 3: TaskFailure("ValueError: no threes"), 4: 40}
+
+
+@pytest.mark.parametrize("executor", EXECUTORS, ids=repr)
+def test_without_tasks_nothing_is_loaded(executor: Executor) -> None:
+    assert list(executor.run(times, Unloadable(), [])) == []
+
+
+@pytest.mark.parametrize("executor", EXECUTORS, ids=repr)
+def test_what_cannot_be_loaded_is_the_failure_of_every_task(executor: Executor) -> None:
+    results = dict(executor.run(times, Unloadable(), [1, 2]))
+    assert results == dict.fromkeys([1, 2], TaskFailure("OSError: no such folder"))
+
+
+@pytest.mark.parametrize("executor", EXECUTORS, ids=repr)
+def test_what_is_shared_is_loaded_once_in_every_process(executor: Executor, tmp_path: Path) -> None:
+    (tmp_path / "loads").touch()
+    results = dict(executor.run(times, Logged(tmp_path / "loads"), [1, 2, 4, 5, 6]))
+    assert results == {1: 2, 2: 4, 4: 8, 5: 10, 6: 12}
+    assert len((tmp_path / "loads").read_text(encoding="utf-8")) == getattr(executor, "workers", 1)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS, ids=repr)
+def test_a_saved_value_is_written_for_other_processes_only(executor: Executor, tmp_path: Path) -> None:
+    results = dict(executor.run(saved_times, SavedFolder(Number(7), tmp_path, load_number), [1, 2]))
+    assert results == {1: 7, 2: 14}
+    assert (tmp_path / "number").exists() == isinstance(executor, LocalPool)
+
+
+class Unloadable:
+    def load(self) -> int:
+        raise OSError("no such folder")
+
+
+@dataclass(frozen=True)
+class Logged:
+    """Leaves a mark in a file for each time that it is loaded."""
+
+    path: Path
+
+    def load(self) -> int:
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(".")
+        return 2
+
+
+@dataclass(frozen=True)
+class Number:
+    value: int
+
+    def save(self, folder: Path) -> None:
+        (folder / "number").write_text(str(self.value), encoding="utf-8")
+
+
+def load_number(folder: Path) -> Number:
+    return Number(int((folder / "number").read_text(encoding="utf-8")))
+
+
+def saved_times(number: Number, task: int) -> int:
+    return number.value * task
 
 
 def test_a_process_that_dies_loses_its_task_only() -> None:
-    found = dict(ProcessPool(2).run([13, 1, 2, 4], square))
-    assert found == {13: Broken("the process that ran it ended with code -9"), 1: 1, 2: 4, 4: 16}
+    results = dict(LocalPool(2).run(times, InMemory(10), [13, 1, 2, 4]))
+    assert results == {13: TaskFailure("the process that ran it ended with code -9"), 1: 10, 2: 20, 4: 40}
     assert active_children() == []
 
 
 def test_processes_have_one_thread_and_end_when_nobody_listens() -> None:
-    run = ProcessPool(1).run([0, 1], threads)
+    run = LocalPool(1).run(threads, InMemory(None), [0, 1])
     assert next(run) == (0, (1, "1"))
     assert len(active_children()) == 1
     run.close()  # type: ignore[attr-defined]
@@ -63,9 +137,9 @@ def test_a_process_does_not_outlive_its_killed_parent(tmp_path: Path) -> None:
     ticks, file = tmp_path / "ticks", tmp_path / "parent.py"
     ticks.touch()
     file.write_text(
-        "from benfourier.evaluation.executors import ProcessPool\n"
-        "from tests.evaluation.test_executors import tick\n"
-        f"if __name__ == '__main__': list(ProcessPool(1).run([{str(ticks)!r}], tick))\n",
+        "from benfourier.evaluation.executors import LocalPool\n"
+        "from tests.evaluation.test_executors import InMemory, tick\n"
+        f"if __name__ == '__main__': list(LocalPool(1).run(tick, InMemory(None), [{str(ticks)!r}]))\n",
         encoding="utf-8",
     )
     here = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -82,9 +156,13 @@ def test_a_process_does_not_outlive_its_killed_parent(tmp_path: Path) -> None:
     assert _soon(is_still)
 
 
+def test_by_default_there_is_one_process_per_core() -> None:
+    assert LocalPool().workers == os.cpu_count()
+
+
 def test_no_process_at_all_is_refused() -> None:
     with pytest.raises(OptionError, match=r"workers is 0; it must be a whole number of at least 1"):
-        ProcessPool(0)
+        LocalPool(0)
 
 
 def _soon(happened: Callable[[], bool]) -> bool:

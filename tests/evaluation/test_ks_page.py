@@ -3,7 +3,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from benfourier.evaluation.ks_study import PAIRS
+from benfourier.store.vocabulary import KS_PAIRS
 
 PAGE = Path(__file__).parents[2] / "docs" / "ks.md"
 
@@ -21,5 +21,5 @@ def test_the_code_on_the_ks_page_prints_what_the_page_shows() -> None:
 
 def test_the_ks_page_names_every_pair() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    rows = [f"| `{study}` | {one}, {other} |" for study, (one, other) in PAIRS.items()]
+    rows = [f"| `{study}` | {one}, {other} |" for study, (one, other) in KS_PAIRS.items()]
     assert [row for row in rows if row not in page] == []

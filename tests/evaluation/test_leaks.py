@@ -7,21 +7,20 @@ import numpy as np
 import pytest
 import torch
 
-from benfourier.data.draws import names_by_content
 from benfourier.data.examples import Examples
+from benfourier.data.images import content_ids
 from benfourier.errors import InputError
-from benfourier.evaluation.bench import Bench, every_each, one_each
-from benfourier.evaluation.leaks import check_apart
-from benfourier.evaluation.outcomes import memo_of, run_trial
-from benfourier.evaluation.plan import PROTOCOLS, Plan
-from benfourier.evaluation.protocols import trials_of
-from benfourier.evaluation.scoring import Bencher
-from benfourier.evaluation.trials import Trial, folds_for
+from benfourier.evaluation import trials as trials_module
+from benfourier.evaluation.evaluation_data import EvaluationData, every_twin, one_twin
+from benfourier.evaluation.protocols import trials
+from benfourier.evaluation.trials import Trial, check_apart, fit_examples, run_task, target_images, tasks
+from benfourier.store.records import Outcome
+from benfourier.store.vocabulary import ProtocolName
 from tests.evaluation.tiny import changed, prepared
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Bench]:
+@pytest.fixture(name="data", scope="module")
+def two_sources(tmp_path_factory: pytest.TempPathFactory) -> EvaluationData:
     """Two sources: the first and the second half of the digits."""
     from sklearn.datasets import load_digits
 
@@ -34,135 +33,130 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Bench]:
     text = changed(
         ('"mixed"]', '"mixed", "data-transfer"]'), ('source = "digits"', 'source = "near.npz"\nother = "far.npz"')
     )
-    return prepared(folder, text)
+    return replace(prepared(folder, text), cache=None)
 
 
-def machines(plan: Plan, bench: Bench, protocol: str) -> Iterator[tuple[Bencher, Trial, int]]:
-    for trial in trials_of(plan, bench.source, bench.other, protocol):
-        entry = plan.detector(trial.detector)
-        for fold in folds_for(bench, entry, trial):
-            yield Bencher(bench, entry, entry.method, memo_of(bench, plan, None)), trial, fold
+def fits(data: EvaluationData, protocol: str) -> Iterator[tuple[Trial, int]]:
+    for trial in trials(data.plan, data.source, data.other, protocol):
+        for fold in trial.folds(data):
+            yield trial, fold
+
+
+def first_trial(data: EvaluationData, protocol: str, detector: str = "mbf") -> Trial:
+    return next(trial for trial in trials(data.plan, data.source, data.other, protocol) if trial.detector == detector)
+
+
+def outcomes(data: EvaluationData, *task: Trial) -> list[Outcome]:
+    return [record for record in run_task(data, task) if isinstance(record, Outcome)]
 
 
 def pixels_of(examples: Examples) -> set[str]:
-    tensors = [examples.clean, examples.noisy, *examples.attacked.values()]
-    return {name for images in tensors for name in names_by_content(images)}
+    tensors = [examples.clean, examples.noisy["noisy"], *examples.adversarial.values()]
+    return {name for images in tensors for name in content_ids(images)}
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_no_source_and_no_pixels_are_on_both_sides(made: tuple[Plan, Bench], protocol: str) -> None:
-    plan, bench = made
+@pytest.mark.parametrize("protocol", ProtocolName)
+def test_no_source_and_no_pixels_are_on_both_sides(data: EvaluationData, protocol: str) -> None:
     tested_ids: set[tuple[str, str]] = set()
     count = 0
-    for bencher, trial, fold in machines(plan, bench, protocol):
+    for trial, fold in fits(data, protocol):
         if trial.detector != "mbf":
             continue
-        fitted = bencher.fit_set(trial, fold)
+        fitted = fit_examples(data, trial, fold)
         assert set(fitted.attacks) == set(trial.fitted)
         known = pixels_of(fitted)
-        for group in bencher.groups(trial.targets):
-            for where, ids, images in bencher.parts(trial.source, group, fold):
-                assert not {(trial.source, name) for name in fitted.ids} & {(where[0], name) for name in ids}
-                assert not known & set(names_by_content(images))
-                assert not bench.apart & set(names_by_content(images))
-                tested_ids |= {(where[0], name) for name in ids}
-                count += len(ids)
-        assert not known & bench.apart
+        for part in target_images(data, trial, trial.targets, fold):
+            tested = {(part.place[0], name) for name in part.ids}
+            assert not {(trial.source, name) for name in fitted.ids} & tested
+            assert not known & set(content_ids(part.images))
+            assert not data.held_out_names & set(content_ids(part.images))
+            tested_ids |= tested
+            count += len(part.ids)
+        assert not known & data.held_out_names
     assert count > 30
-    home = bench.other if protocol == "data-transfer" else bench.source
-    groups = {name for group in bench.groups[home] for name in group.ids}
+    home = data.other if protocol == "data-transfer" else data.source
+    groups = {name for group in data.example_sets[home] for name in group.ids}
     assert tested_ids == {(home, name) for name in groups}  # every source is tested
 
 
-def test_images_that_set_thresholds_are_no_copies_of_others(made: tuple[Plan, Bench]) -> None:
-    _, bench = made
-    names = names_by_content(torch.cat([bench.calibration, bench.wrong]))
-    assert len(names) == len(set(names)) == len(bench.apart)
-    clean = {name for groups in bench.groups.values() for group in groups for name in names_by_content(group.clean)}
-    assert not clean & bench.apart
-    assert bench.beyond is None
+def test_images_that_set_thresholds_are_no_copies_of_others(data: EvaluationData) -> None:
+    names = content_ids(torch.cat([data.calibration, data.misclassified]))
+    assert len(names) == len(set(names)) == len(data.held_out_names)
+    clean = {name for groups in data.example_sets.values() for group in groups for name in content_ids(group.clean)}
+    assert not clean & data.held_out_names
+    assert data.extra_clean is None
 
 
-def test_folds_are_the_same_for_all_attacks_and_spread_over_all(made: tuple[Plan, Bench]) -> None:
-    _, bench = made
-    large, small = bench.groups[bench.source]
-    assert set(small.ids) <= set(bench.order[bench.source][:50])
-    assert set(large.ids) <= set(bench.order[bench.source])
+def test_folds_are_the_same_for_all_attacks_and_spread_over_all(data: EvaluationData) -> None:
+    large, small = data.example_sets[data.source]
+    assert set(small.ids) <= set(data.images[data.source].ids[:50])
+    assert set(large.ids) <= set(data.images[data.source].ids)
     for group in (large, small):
-        counts = np.bincount([bench.folds[name] for name in group.ids], minlength=5)
+        counts = np.bincount([data.folds[name] for name in group.ids], minlength=5)
         assert counts.min() >= len(group) // 5 - 3
 
 
-def test_a_leaky_split_is_caught(made: tuple[Plan, Bench], monkeypatch: pytest.MonkeyPatch) -> None:
-    plan, bench = made
-    trial = next(trial for trial in trials_of(plan, bench.source, bench.other, "non-transfer"))
-    monkeypatch.setattr(Bencher, "fit_set", lambda self, trial, fold: bench.examples(trial.source, "bim"))
+def test_a_leaky_split_is_caught(data: EvaluationData, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trials_module, "fit_examples", lambda data, trial, fold: data.examples(trial.source, "bim"))
     with pytest.raises(InputError, match=r"source images that are tested were fitted to too.*split the images by"):
-        run_trial(bench, plan, trial, memo_of(bench, plan, None), None)
+        run_task(data, (first_trial(data, "non-transfer"),))
 
 
-def test_a_threshold_from_images_of_the_fit_is_caught(made: tuple[Plan, Bench]) -> None:
-    plan, bench = made
-    leaky = replace(bench, calibration=bench.groups[bench.source][0].clean)
-    trial = next(trial for trial in trials_of(plan, bench.source, bench.other, "non-transfer"))
+def test_a_threshold_from_images_of_the_fit_is_caught(data: EvaluationData) -> None:
+    leaky = replace(data, calibration=data.example_sets[data.source][0].clean)
     with pytest.raises(InputError, match=r"images that set thresholds or are misclassified were fitted to too"):
-        run_trial(leaky, plan, trial, memo_of(leaky, plan, None), None)
+        run_task(leaky, (first_trial(data, "non-transfer"),))
 
 
-def test_the_same_pixels_under_another_id_are_caught(made: tuple[Plan, Bench]) -> None:
-    _, bench = made
-    examples = bench.groups[bench.source][0]
+def test_the_same_pixels_under_another_id_are_caught(data: EvaluationData) -> None:
+    examples = data.example_sets[data.source][0]
     fitted, rest = examples.take(np.arange(20)), examples.take(np.arange(20, 40))
-    seen = frozenset(names_by_content(fitted.clean))
+    seen = frozenset(content_ids(fitted.clean))
     check_apart(fitted, seen, frozenset(), [(rest.ids, rest.clean)])
     with pytest.raises(InputError, match=r"1 images that are tested were fitted to too"):
         check_apart(fitted, seen, frozenset(), [(("another",), fitted.clean[:1])])
     with pytest.raises(InputError, match=r"1 images that are tested were fitted to too"):
-        check_apart(fitted, seen, frozenset(), [(("another",), fitted.attacked["bim"][:1])])
+        check_apart(fitted, seen, frozenset(), [(("another",), fitted.adversarial["bim"][:1])])
 
 
-def test_a_fit_to_several_attacks_has_one_twin_of_each_source(made: tuple[Plan, Bench]) -> None:
-    _, bench = made
-    whole = bench.together(bench.source, ["bim", "deepfool", "strong"])
-    assert len(whole) == len(bench.examples(bench.source, "bim"))
-    one = one_each(whole)
+def test_a_fit_to_several_attacks_has_one_twin_of_each_source(data: EvaluationData) -> None:
+    whole = data.joined(data.source, ["bim", "deepfool", "strong"])
+    assert len(whole) == len(data.examples(data.source, "bim"))
+    one = one_twin(whole)
     won = torch.stack([one.success[attack] for attack in one.attacks]).sum(0)
     assert won.tolist() == [1] * len(one)
     assert all(int(one.success[attack].sum()) > 5 for attack in one.attacks)
     for attack in one.attacks:
         rows = one.success[attack]
         kept = [name for name, hit in zip(one.ids, rows.tolist(), strict=True) if hit]
-        home = bench.examples(bench.source, attack)
-        assert torch.equal(one.attacked[attack][rows], home.attacked[attack][[home.ids.index(name) for name in kept]])
+        home = data.examples(data.source, attack)
+        assert torch.equal(
+            one.adversarial[attack][rows], home.adversarial[attack][[home.ids.index(name) for name in kept]]
+        )
 
 
-def test_a_fit_to_every_twin_has_all_that_succeeded_and_an_outcome_of_its_own(made: tuple[Plan, Bench]) -> None:
-    plan, bench = made
-    whole = bench.together(bench.source, ["bim", "deepfool", "strong"])
-    every = every_each(whole)
+def test_a_fit_to_every_twin_has_all_that_succeeded_and_an_outcome_of_its_own(data: EvaluationData) -> None:
+    whole = data.joined(data.source, ["bim", "deepfool", "strong"])
+    every = every_twin(whole)
     for attack in every.attacks:
         assert int(every.success[attack].sum()) == int(whole.success[attack].sum()) > 5
-    trial = next(trial for trial in trials_of(plan, bench.source, bench.other, "mixed") if trial.detector == "mbf")
-    memo = memo_of(bench, plan, None)
-    entries = [replace(entry, twins="every") for entry in plan.detectors]
-    (one,), (all_of_them,) = (
-        run_trial(bench, chosen, trial, memo, None) for chosen in (plan, replace(plan, detectors=tuple(entries)))
-    )
+    trial = first_trial(data, "mixed")
+    entries = tuple(replace(entry, twins="every") for entry in data.plan.detectors)
+    other = replace(data, plan=replace(data.plan, detectors=entries))
+    (one,), (all_of_them,) = (outcomes(each, trial) for each in (data, other))
     assert one.key != all_of_them.key
     assert one.fit_sources == all_of_them.fit_sources
     assert [cell.sources for cell in one.cells] == [cell.sources for cell in all_of_them.cells]
     assert [cell.metrics for cell in one.cells] != [cell.metrics for cell in all_of_them.cells]
 
 
-def test_data_transfer_tests_all_images_of_the_other_source_with_one_machine(made: tuple[Plan, Bench]) -> None:
-    plan, bench = made
-    trials = trials_of(plan, bench.source, bench.other, "data-transfer")
-    trial = next(trial for trial in trials if trial.detector == "mbf")
-    (found,) = run_trial(bench, plan, trial, memo_of(bench, plan, None), None)
-    assert (found.folds, found.source, found.cells[0].source) == (1, bench.source, bench.other)
-    assert found.cells[0].sources == int(bench.examples(bench.other, "bim").success["bim"].sum())
-    both = next(trial for trial in trials_of(plan, bench.source, bench.other) if trial.detector == "mbf")
-    again = {outcome.protocol: outcome for outcome in run_trial(bench, plan, both, memo_of(bench, plan, None), None)}
+def test_data_transfer_tests_all_images_of_the_other_source_with_one_fit(data: EvaluationData) -> None:
+    (found,) = outcomes(data, first_trial(data, "data-transfer"))
+    assert (found.folds, found.source, found.cells[0].source) == (1, data.source, data.other)
+    assert found.cells[0].sources == int(data.examples(data.other, "bim").success["bim"].sum())
+    first = first_trial(data, "non-transfer")
+    task = next(task for task in tasks(trials(data.plan, data.source, data.other)) if first in task)
+    again = {outcome.protocol: outcome for outcome in outcomes(data, *task)}
     assert again["data-transfer"].key == found.key
     assert again["data-transfer"].cells[0].metrics == found.cells[0].metrics
     assert again["non-transfer"].folds == 5

@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from benfourier.errors import PlanError
-from benfourier.evaluation.figures import RATES
-from benfourier.evaluation.plan import PROTOCOLS, STUDIES
-from benfourier.evaluation.plan_reading import check_opens, place_of, read_plan, weights_of
+from benfourier.evaluation.network import check_files
+from benfourier.evaluation.plan_file import read_plan
+from benfourier.evaluation.studies import STUDIES
+from benfourier.store.vocabulary import RATES, ProtocolName, StudyName
 from tests.evaluation.tiny import PLAN, changed, plan_in
 
 ROOT = Path(__file__).parents[2]
-PLANS = sorted(file for file in (ROOT / "experiments").glob("*.toml") if file.name != "notes.toml")
+PLANS = sorted(file for file in (ROOT / "experiments").glob("*.toml") if file.name not in ("notes.toml", "paper.toml"))
 
 
 def test_a_plan_is_read_with_all_its_defaults(tmp_path: Path) -> None:
@@ -87,7 +88,60 @@ def test_what_is_wrong_in_a_scale_is_told_with_its_path(tmp_path: Path, scale: s
         read_plan(plan_in(tmp_path, PLAN + "\n" + scale), scale="paper")
 
 
-def test_a_dear_detector_takes_fewer_images_also_for_its_threshold(tmp_path: Path) -> None:
+ABOVE = """
+extends = "tiny.toml"
+attacks = ["bim", { label = "strong", eps = 0.25 }, { name = "r-pgd" }]
+[sizes]
+calibration = 100
+[detectors.mbf]
+orders = 3
+[detectors.more]
+name = "mbf"
+orders = 5
+"""
+
+
+def above(folder: Path, text: str, below: str = PLAN) -> Path:
+    plan_in(folder, below)
+    (folder / "above.toml").write_text(text, encoding="utf-8")
+    return folder / "above.toml"
+
+
+def test_a_plan_is_laid_over_the_one_that_it_extends(tmp_path: Path) -> None:
+    scales = "\n[scales.paper.attacks]\nbim = { sources = 60 }\ndeepfool = { sources = 60 }\n"
+    file = above(tmp_path, ABOVE, PLAN.replace('name = "tiny"\n', "") + scales)
+    plan = read_plan(file)
+    assert (plan.name, plan.seed, plan.sources, plan.calibration) == ("above", 3, 70, 100)
+    assert [(attack.label, attack.role) for attack in plan.attacks] == [
+        ("bim", "boundary"), ("strong", "strength"), ("r-pgd", "boundary")
+    ]  # fmt: skip
+    assert plan.attack("strong").options["eps"] == 0.25
+    assert [(entry.label, entry.options.get("orders")) for entry in plan.detectors] == [
+        ("max-softmax", None), ("mbf", 3), ("more", 5)
+    ]  # fmt: skip
+    # the scale below also changes deepfool, which is not in this plan
+    assert [attack.sources for attack in read_plan(file, scale="paper").attacks] == [60, 70, 70]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("extends = 3", r"above.toml: extends is 3; it must be the name of a file beside this one"),
+        ('extends = "above.toml"', r"above.toml: extends is 'above.toml', which extends this file"),
+        ('extends = "no.toml"', r"no.toml: it cannot be read"),
+        (
+            'extends = "tiny.toml"\nattacks = ["bin"]',
+            r"above.toml: attacks\[0\] is 'bin', which is not .* labels: bim, ",
+        ),
+        ('extends = "tiny.toml"\n[attacks.bim]\nepz = 1', r"above.toml: attacks\[0\].epz: bim has no option 'epz'"),
+    ],
+)
+def test_what_is_wrong_in_a_plan_that_extends_another_is_named(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        read_plan(above(tmp_path, text))
+
+
+def test_an_expensive_detector_takes_fewer_images_also_for_its_threshold(tmp_path: Path) -> None:
     text = changed(("calibration = 220", "calibration = 900"), ("orders = 2", "orders = 2\nsources = 40"))
     plan = read_plan(plan_in(tmp_path, text))
     assert (plan.detector("mbf").sources, plan.detector("mbf").calibration) == (40, 200)
@@ -105,32 +159,32 @@ def test_settings_hold_everything_but_the_folders_of_a_machine(tmp_path: Path) -
 def test_sources_are_found_from_the_folder_of_the_plan_or_of_the_data(tmp_path: Path) -> None:
     text = changed(('source = "digits"', 'source = "{data}/x.npz:test"\nother = "y.npz"'))
     plan = read_plan(plan_in(tmp_path, text), data_dir=tmp_path / "far")
-    assert place_of(plan, plan.source) == str(tmp_path / "far" / "x.npz:test")
+    assert plan.locate(plan.source) == str(tmp_path / "far" / "x.npz:test")
     (tmp_path / "y.npz").touch()
-    assert place_of(plan, plan.other[0]) == str(tmp_path / "y.npz")
+    assert plan.locate(plan.other[0]) == str(tmp_path / "y.npz")
     with pytest.raises(PlanError, match=r"data.source: .*x\.npz:test' is neither an embedded one nor a file"):
-        check_opens(plan)
+        check_files(plan)
     with pytest.raises(PlanError, match=r"there is no folder for \{data\}; give it with --data-dir"):
-        check_opens(read_plan(plan_in(tmp_path, text)))
+        check_files(read_plan(plan_in(tmp_path, text)))
 
 
 def test_weights_may_lie_in_the_folder_of_the_data(tmp_path: Path) -> None:
     old = "train = { epochs = 8, share = 0.5, shift = 0, batch = 64, bf16 = false }"
     text = changed((old, 'weights = "{data}/w.st"'))
     plan = read_plan(plan_in(tmp_path, text), data_dir=tmp_path / "there")
-    assert weights_of(plan) == tmp_path / "there" / "w.st"
+    assert plan.weights_path == tmp_path / "there" / "w.st"
 
 
 def test_a_credit_that_the_source_cannot_tell_is_told_before_anything_runs(tmp_path: Path) -> None:
     text = changed(('source = "digits"', 'source = "digits"\ncredit = "by {author}"'))
     with pytest.raises(PlanError, match=r"data.credit is 'by \{author\}', but digits has no labels.csv"):
-        check_opens(read_plan(plan_in(tmp_path, text)))
+        check_files(read_plan(plan_in(tmp_path, text)))
 
 
 def test_weights_that_are_not_there_are_told_before_anything_runs(tmp_path: Path) -> None:
     text = changed(("train = { epochs = 8, share = 0.5, shift = 0, batch = 64, bf16 = false }", 'weights = "w.st"'))
     with pytest.raises(PlanError, match=r"network.weights is 'w.st'; there is no such file"):
-        check_opens(read_plan(plan_in(tmp_path, text)))
+        check_files(read_plan(plan_in(tmp_path, text)))
 
 
 @pytest.mark.parametrize(
@@ -170,17 +224,21 @@ def test_weights_that_are_not_there_are_told_before_anything_runs(tmp_path: Path
             "share = 0.5, detection = 'all'",
             r"network.train.detection is 'all'; allowed: held-out, learned",
         ),
-        ("share = 0.5", "share = 0.5, until_right = 1", r"network.train.until_right is 1; it must be true or false"),
-        ("share = 0.5", "share = 0.5, head = {}", r"network.train.head is given without network.weights"),
+        (
+            "share = 0.5",
+            "share = 0.5, until_all_correct = 1",
+            r"train.until_all_correct is 1; it must be true or false",
+        ),
+        ("share = 0.5", "share = 0.5, new_layers = {}", r"network.train.new_layers is .* give weights too"),
         (
             "bf16 = false }",
-            'bf16 = false, head = { epochs = 0 } }\nweights = "w"',
-            r"network.train.head.epochs is 0; it",
+            'bf16 = false, new_layers = { epochs = 0 } }\nweights = "w"',
+            r"network.train.new_layers.epochs is 0; it",
         ),
         (
             "bf16 = false }",
-            'bf16 = false, head = { seed = 1 } }\nweights = "w"',
-            r"network.train.head.seed is given; both",
+            'bf16 = false, new_layers = { seed = 1 } }\nweights = "w"',
+            r"network.train.new_layers.seed is 1; both",
         ),
         ("bf16 = false }", 'bf16 = false }\nweights = "zoo"', r"network.weights is 'zoo', and .*: alexnet, vgg16"),
         ("bf16 = false }", "bf16 = false }\nbounds = [1, 0]", r"network.bounds are \[1, 0\]; they must be two finite"),
@@ -202,7 +260,7 @@ def test_weights_that_are_not_there_are_told_before_anything_runs(tmp_path: Path
         ('role = "strength"', 'role = "strength"\nown_noise = true', r"attacks\[2\].own_noise is true; a strength"),
         ('name = "bim"\n', 'name = "bim"\nown_noise = true\n', r"attacks\[2\].sources is 70; .*allowed: 50"),
         ('role = "strength"', 'role = "strength"\nsources = 60', r"attacks\[2\].sources is 60; .*allowed: 50, 70"),
-        ('name = "mbf"', 'name = "mbv"', r"detectors\[0\].name is 'mbv'; allowed: mbf, .*did you mean 'mbf'\?"),
+        ('name = "mbf"', 'name = "mbv"', r"detectors\[0\].name is 'mbv'; allowed: c1c2, .*did you mean 'mbf'\?"),
         ("orders = 2", "orders = 0", r"detectors\[0\].orders is 0; it must be a whole number of at least 1"),
         ("orders = 2", "order = 2", r"detectors\[0\].order: mbf has no option 'order'; .*did you mean 'orders'\?"),
         ("orders = 2", 'preset = "papr"', r"detectors\[0\]: preset of mbf is 'papr'; allowed: paper"),
@@ -227,10 +285,10 @@ def test_the_plan_on_the_page_is_one(tmp_path: Path) -> None:
     block, taught = re.findall(r"```toml\n(.*?)```", page, flags=re.DOTALL)
     entries = '[data]\nsource = "photos"\n[[attacks]]\nname = "bim"\n[[detectors]]\nname = "mbf"\n'
     found = read_plan(plan_in(tmp_path, taught + entries)).network
-    assert (found.classes, found.until_right, found.detection) == (["bird", "mammal"], True, "learned")
+    assert (found.classes, found.until_all_correct, found.detection) == (["bird", "mammal"], True, "learned")
     plan = read_plan(plan_in(tmp_path, block), scale="paper")
     assert (plan.sources, plan.labels("strength")) == (8175, ("bim-fixed 0.1",))
-    for word in (*PROTOCOLS, *STUDIES, *RATES):
+    for word in (*ProtocolName, *StudyName, *RATES):
         assert f"`{word}`" in page or f"@{word}`" in page
 
 
@@ -246,3 +304,7 @@ def test_an_experiment_at_the_papers_scale_has_every_attack_and_detector_whole(f
     assert {attack.reduced for attack in plan.attacks if attack.role == "boundary"} == {""}
     excused = {"KD alone: the network has no dropout", "GAN trained on the few images that are left over"}
     assert {entry.reduced for entry in plan.detectors} <= {"", *excused}
+
+
+def test_every_study_that_a_plan_may_name_exists() -> None:
+    assert list(STUDIES) == list(StudyName)

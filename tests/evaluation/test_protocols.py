@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from benfourier.errors import PlanError
-from benfourier.evaluation.plan_reading import read_plan
-from benfourier.evaluation.protocols import trials_of
-from benfourier.evaluation.trials import Target, Trial
+from benfourier.evaluation.plan_file import read_plan
+from benfourier.evaluation.protocols import trials
+from benfourier.evaluation.trials import Target, Trial, tasks
+from benfourier.store.vocabulary import ProtocolName
 from tests.evaluation.tiny import PLAN, changed, plan_in
 
 ALL = changed(('"mixed"]', '"mixed", "data-transfer"]'), ('source = "digits"', 'source = "digits"\nother = "far"'))
@@ -15,10 +16,10 @@ ALL = changed(('"mixed"]', '"mixed", "data-transfer"]'), ('source = "digits"', '
 
 def asked(folder: Path, protocol: str) -> dict[tuple[str, ...], list[str]]:
     """By fitted attacks, what mbf is tested on under one protocol."""
-    trials = trials_of(read_plan(plan_in(folder, ALL)), "near", "far", protocol)
+    planned = trials(read_plan(plan_in(folder, ALL)), "near", "far", protocol)
     return {
         trial.fitted: [f"{target.source} {target.attack}" for target in trial.targets]
-        for trial in trials
+        for trial in planned
         if trial.detector == "mbf"
     }
 
@@ -52,8 +53,8 @@ def test_a_protocol_fits_and_tests_as_it_says(
 
 def test_an_attack_that_takes_no_part_in_data_transfer_is_not_asked_for(tmp_path: Path) -> None:
     spared = ALL.replace("sources = 50", "sources = 50\ntransfer = false")
-    trials = trials_of(read_plan(plan_in(tmp_path, spared)), "near", "far", "data-transfer")
-    assert {trial.fitted for trial in trials} == {("bim",)}
+    planned = trials(read_plan(plan_in(tmp_path, spared)), "near", "far", "data-transfer")
+    assert {trial.fitted for trial in planned} == {("bim",)}
     none = spared.replace('name = "bim"\n', 'name = "bim"\ntransfer = false\n')
     with pytest.raises(PlanError, match="every boundary attack has transfer = false; let one take part"):
         read_plan(plan_in(tmp_path, none))
@@ -67,31 +68,29 @@ def test_a_strength_attack_has_boundary_ones_beside_it_on_the_second_source_too(
     with pytest.raises(PlanError, match=r"attacks\[2\].transfer is true; no boundary attack"):
         read_plan(plan_in(tmp_path, spared))
     same = fewer.replace('name = "bim"\n', 'name = "bim"\ntransfer = 20\n')
-    assert [attack.sources for attack in read_plan(plan_in(tmp_path, same)).elsewhere.attacks] == [20, 50, 20]
+    assert [attack.sources for attack in read_plan(plan_in(tmp_path, same)).for_second_source.attacks] == [20, 50, 20]
 
 
-def test_a_fit_that_several_protocols_ask_for_is_one_trial(tmp_path: Path) -> None:
-    trials = trials_of(read_plan(plan_in(tmp_path, ALL)), "near", "far")
-    fits = [(trial.detector, trial.fitted) for trial in trials]
+def test_a_fit_that_several_protocols_ask_for_is_one_task(tmp_path: Path) -> None:
+    together = tasks(trials(read_plan(plan_in(tmp_path, ALL)), "near", "far"))
+    fits = [task[0].fit for task in together]
     assert len(fits) == len(set(fits)) == 2 * 5
-    (one,) = [trial for trial in trials if trial.detector == "mbf" and trial.fitted == ("bim",)]
-    assert [ask.protocol for ask in one.asks] == [
-        "non-transfer",
-        "attack-transfer",
-        "strength-transfer",
-        "data-transfer",
-    ]
-    assert one.targets.count(Target("near", "bim")) == 1
+    (one,) = [task for task in together if task[0].fit == ("mbf", ("bim",), "near")]
+    assert [trial.protocol for trial in one] == [
+        "non-transfer", "attack-transfer", "strength-transfer", "data-transfer"
+    ]  # fmt: skip
+    assert one[0].targets == (Target("near", "bim"),)
 
 
 def test_a_detector_with_every_twin_has_fits_to_several_attacks_only(tmp_path: Path) -> None:
     every = ALL.replace("orders = 2", 'orders = 2\ntwins = "every"')
-    trials = trials_of(read_plan(plan_in(tmp_path, every)), "near", "far")
-    assert [trial.fitted for trial in trials if trial.detector == "mbf"] == [
+    planned = trials(read_plan(plan_in(tmp_path, every)), "near", "far")
+    fits = [task[0] for task in tasks(planned)]
+    assert [trial.fitted for trial in fits if trial.detector == "mbf"] == [
         ("bim", "deepfool"),
         ("bim", "deepfool", "strong"),
     ]
-    assert len([trial for trial in trials if trial.detector == "max-softmax"]) == 5
+    assert len([trial for trial in fits if trial.detector == "max-softmax"]) == 5
     one_by_one = every.replace('"strength-transfer", "mixed", ', "")
     with pytest.raises(PlanError, match=r"detectors.twins of 'mbf' is 'every', .* no protocol has one: add 'mixed'"):
         read_plan(plan_in(tmp_path, one_by_one))
@@ -99,9 +98,10 @@ def test_a_detector_with_every_twin_has_fits_to_several_attacks_only(tmp_path: P
 
 def test_cheap_detectors_come_first(tmp_path: Path) -> None:
     text = PLAN.replace("[[detectors]]", '[[detectors]]\nname = "c1c2"\n[[detectors]]')
-    trials = trials_of(read_plan(plan_in(tmp_path, text)), "near", "", "mixed")
-    assert [trial.detector for trial in trials] == ["max-softmax", "mbf", "c1c2"]
+    planned = trials(read_plan(plan_in(tmp_path, text)), "near", "", "mixed")
+    assert [trial.detector for trial in planned] == ["max-softmax", "mbf", "c1c2"]
 
 
 def test_a_trial_says_what_it_is() -> None:
-    assert str(Trial("mbf", ("bim", "deepfool"), "near", ())) == "mbf fitted to bim, deepfool"
+    trial = Trial(ProtocolName.ALL_ATTACKS, "mbf", ("bim", "deepfool"), "near", ())
+    assert str(trial) == "mbf fitted to bim, deepfool, mixed"

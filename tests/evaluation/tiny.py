@@ -6,10 +6,9 @@ from pathlib import Path
 from torch import nn
 
 import benfourier as bf
-from benfourier.evaluation.bench import Bench
-from benfourier.evaluation.plan import Plan
-from benfourier.evaluation.plan_reading import read_plan
-from benfourier.evaluation.preparing import prepare, survey
+from benfourier.evaluation.evaluation_data import EvaluationData
+from benfourier.evaluation.plan_file import read_plan
+from benfourier.evaluation.prepare import prepare
 from benfourier.store.cache import open_cache
 
 PLAN = """
@@ -47,10 +46,10 @@ gamma = "scale"
 """
 
 
-def network(classes: int = 10) -> bf.Subject:
+def network(classes: int = 10) -> bf.Classifier:
     head = nn.Linear(16, classes)
     module = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 16), nn.ReLU(), head)
-    return bf.Subject(module, size=8, channels=1)
+    return bf.Classifier(module, size=8, channels=1)
 
 
 def plan_in(folder: Path, text: str = PLAN) -> Path:
@@ -69,7 +68,6 @@ def changed(*pairs: tuple[str, str]) -> str:
 
 
 @cache
-def prepared(folder: Path, text: str = PLAN) -> tuple[Plan, Bench]:
-    """A plan with its bench, made once per process."""
-    plan, kept = read_plan(plan_in(folder, text)), open_cache(True)
-    return plan, prepare(plan, survey(plan, kept, False), lambda record: None, kept, False)
+def prepared(folder: Path, text: str = PLAN) -> EvaluationData:
+    """The data of a plan, made once per process."""
+    return prepare(read_plan(plan_in(folder, text)), open_cache(True), False)

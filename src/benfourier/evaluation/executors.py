@@ -1,161 +1,195 @@
-"""Where trials run: in this process, or in several. Another place to run them is another class with the same `run`."""
+"""Where tasks run: in this process, or in several. Another place to run them is another class with the same `run`."""
 
 import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
+from pathlib import Path
 from threading import Thread
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from benfourier.errors import check_whole
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
+Value = TypeVar("Value")
+Loaded = TypeVar("Loaded", covariant=True)
 ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
 @dataclass(frozen=True)
-class Broken:
-    """Why a task came to nothing."""
+class TaskFailure:
+    """Why a task has no result."""
 
     error: str
+
+
+class Shared(Protocol[Loaded]):
+    """What all tasks work on. It can be pickled, and `load` is called once in every process."""
+
+    def load(self) -> Loaded:
+        """Returns the value itself."""
 
 
 class Executor(Protocol):
     """Runs tasks that do not depend on each other."""
 
-    def run(self, tasks: Sequence[Task], do: Callable[[Task], Result]) -> Iterator[tuple[Task, Result | Broken]]:
-        """Yields each task with what came of it, as they are done.
+    def run(
+        self, function: Callable[[Value, Task], Result], shared: Shared[Value], tasks: Sequence[Task]
+    ) -> Iterator[tuple[Task, Result | TaskFailure]]:
+        """Yields each task with its result, or why it has none, as they are done; the function can be pickled."""
 
-        Args:
-            tasks: what is to be done; each can be pickled.
-            do: does one of them, in whatever process; it can be pickled.
-        """
+
+@dataclass
+class SavedFolder(Generic[Value]):
+    """A value that other processes load from a folder; its files are written when the handle is first pickled."""
+
+    value: Any  # for tasks in this process; its `save` writes it to a folder
+    folder: Path  # that other processes can read
+    from_folder: Callable[[Path], Value]
+    is_written: bool = False
+
+    def load(self) -> Value:
+        """Returns the value."""
+        value: Value = self.from_folder(self.folder) if self.value is None else self.value
+        return value
+
+    def __getstate__(self) -> dict[str, Any]:
+        if not self.is_written:
+            self.value.save(self.folder)
+            self.is_written = True
+        return {**self.__dict__, "value": None}
 
 
 @dataclass(frozen=True)
-class InProcess:
+class Serial:
     """One task after the other, in this process."""
 
-    def run(self, tasks: Sequence[Task], do: Callable[[Task], Result]) -> Iterator[tuple[Task, Result | Broken]]:
-        """Yields each task with what came of it, in order."""
+    def run(
+        self, function: Callable[[Value, Task], Result], shared: Shared[Value], tasks: Sequence[Task]
+    ) -> Iterator[tuple[Task, Result | TaskFailure]]:
+        """Yields each task with its result, in order."""
+        call = _Call(function, shared)
         for task in tasks:
-            yield task, attempt(do, task)
+            yield task, call.attempt(task)
 
 
 @dataclass(frozen=True)
-class ProcessPool:
+class LocalPool:
     """Several processes with one thread each; one that dies loses its task, and another takes its place.
 
     Args:
-        workers: how many.
+        workers: how many; one per core by default.
     """
 
-    workers: int
+    workers: int = field(default_factory=lambda: os.cpu_count() or 1)
 
     def __post_init__(self) -> None:
         check_whole("workers", self.workers)
 
-    def run(self, tasks: Sequence[Task], do: Callable[[Task], Result]) -> Iterator[tuple[Task, Result | Broken]]:
-        """Yields each task with what came of it, as they are done; leaving the loop early ends all processes."""
+    def run(
+        self, function: Callable[[Value, Task], Result], shared: Shared[Value], tasks: Sequence[Task]
+    ) -> Iterator[tuple[Task, Result | TaskFailure]]:
+        """Yields each task with its result, as they are done; leaving the loop early ends all processes."""
         waiting = list(reversed(tasks))
-        at_work: dict[Connection, _Worker[Task]] = {}
+        busy: dict[Connection, _Worker[Task]] = {}
+        call = _Call(function, shared)
         try:
-            while waiting or at_work:
-                while waiting and len(at_work) < self.workers:
-                    worker: _Worker[Task] = _Worker.start(do)
-                    at_work[worker.line] = worker
-                    worker.give(waiting.pop())
-                for line in wait(list(at_work)):
-                    assert isinstance(line, Connection)
-                    worker = at_work[line]
-                    task, result = worker.answer()
-                    if isinstance(result, _Gone):
-                        del at_work[line]
-                        worker.end()
-                        yield task, Broken(f"the process that ran it ended with code {worker.process.exitcode}")
-                        continue
-                    if waiting:
-                        worker.give(waiting.pop())
+            while waiting or busy:
+                while waiting and len(busy) < self.workers:
+                    worker: _Worker[Task] = _Worker.start(call)
+                    busy[worker.connection] = worker
+                    worker.send(waiting.pop())
+                for connection in wait(list(busy)):
+                    assert isinstance(connection, Connection)
+                    worker = busy[connection]
+                    task, result = worker.receive()
+                    if waiting and worker.process.is_alive():
+                        worker.send(waiting.pop())
                     else:
-                        del at_work[line]
+                        del busy[connection]
                         worker.end()
                     yield task, result
         finally:
-            for worker in at_work.values():
+            for worker in busy.values():
                 worker.end()
 
 
-def attempt(do: Callable[[Task], Result], task: Task) -> Result | Broken:
-    """Returns what comes of a task; whatever it raises is told."""
-    try:
-        return do(task)
-    except Exception as error:  # a task may fail in any way; the others go on
-        return Broken(f"{type(error).__name__}: {error}")
+@dataclass
+class _Call(Generic[Value, Task, Result]):
+    """A function with what its tasks share, which is loaded with the first task."""
 
+    function: Callable[[Value, Task], Result]
+    shared: Shared[Value]
+    loaded: list[Value] = field(default_factory=list)
 
-@dataclass(frozen=True)
-class _Gone:
-    """What a process says that has died."""
+    def attempt(self, task: Task) -> Result | TaskFailure:
+        """Returns the result of a task, or what it raised."""
+        try:
+            if not self.loaded:
+                self.loaded.append(self.shared.load())
+            return self.function(self.loaded[0], task)
+        except Exception as error:  # a task may fail in any way; the others go on
+            return TaskFailure(f"{type(error).__name__}: {error}")
 
 
 @dataclass
 class _Worker(Generic[Task]):
     process: SpawnProcess
-    line: Connection
+    connection: Connection
     tasks: list[Task]
 
     @classmethod
-    def start(cls, do: Callable[[Task], Result]) -> "_Worker[Task]":
+    def start(cls, call: "_Call[Any, Task, Any]") -> "_Worker[Task]":
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         with _one_thread():
-            process = context.Process(target=_work, args=(theirs, do), daemon=True)
+            process = context.Process(target=_work, args=(theirs, call), daemon=True)
             process.start()
         theirs.close()
         return cls(process, ours, [])
 
-    def give(self, task: Task) -> None:
+    def send(self, task: Task) -> None:
         self.tasks.append(task)
         try:
-            self.line.send(task)
+            self.connection.send(task)
         except OSError:
-            return  # it has died; its answer says so
+            return  # the process has died; `receive` says so
 
-    def answer(self) -> "tuple[Task, Result | Broken | _Gone]":
+    def receive(self) -> tuple[Task, Any]:
         try:
-            return self.tasks[-1], self.line.recv()
+            return self.tasks[-1], self.connection.recv()
         except (EOFError, OSError):
             self.process.join()
-            return self.tasks[-1], _Gone()
+            return self.tasks[-1], TaskFailure(f"the process that ran it ended with code {self.process.exitcode}")
 
     def end(self) -> None:
-        self.line.close()
+        self.connection.close()
         self.process.terminate()
         self.process.join()
 
 
-def _work(line: Connection, do: Callable[[Task], Result]) -> None:
-    """Does tasks until nobody asks any more. The parent alone hears Ctrl-C; if it is killed, this process ends too."""
+def _work(connection: Connection, call: "_Call[Any, Any, Any]") -> None:
+    """Runs tasks until the connection closes. Only the parent handles Ctrl-C; if it is killed, this process ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    Thread(target=_outlive_nobody, daemon=True).start()
+    Thread(target=_end_with_parent, daemon=True).start()
     while True:
         try:
-            task: Task = line.recv()
+            task = connection.recv()
         except (EOFError, OSError):
             return
-        line.send(attempt(do, task))
+        connection.send(call.attempt(task))
 
 
-def _outlive_nobody() -> None:
+def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
-    os._exit(1)  # amid a task too: nobody is left to take its result
+    os._exit(1)  # in the middle of a task too: nobody is left to read its result
 
 
 @contextmanager
@@ -167,7 +201,5 @@ def _one_thread() -> Iterator[None]:
         yield
     finally:
         for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+            del os.environ[name]
+            os.environ.update({} if value is None else {name: value})

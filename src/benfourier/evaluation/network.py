@@ -1,167 +1,199 @@
-"""The network of a plan: opened, or trained once and kept in the cache."""
+"""The network of a plan and the sources of its images: opened, or trained once and stored in the cache."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-import benfourier
-from benfourier.data.groups import GroupedSource
-from benfourier.data.joined import JoinedSource
-from benfourier.data.opening import open_source
-from benfourier.data.source import Source, classes_apart
+from benfourier.data.open_source import image_credits, open_source
+from benfourier.data.sources import GroupedSource, JoinedSource, Source, class_difference
 from benfourier.data.splits import Indices, split
-from benfourier.errors import PlanError
-from benfourier.evaluation.plan import ZOOS, Plan
-from benfourier.evaluation.plan_reading import place_of, weights_of
-from benfourier.store.artifact import Arrays
+from benfourier.errors import InputError, PlanError
+from benfourier.evaluation.plan import ZOO_WEIGHTS, Plan
+from benfourier.models.classifier import Classifier
+from benfourier.models.forward import INPUT
+from benfourier.models.open_classifier import open_classifier
+from benfourier.models.training import TrainingOptions, train
+from benfourier.models.weights import fill_weights, read_weights, state_tensors, weights_digest
+from benfourier.models.zoo import ZOO
+from benfourier.store.artifact import Arrays, digest_of
 from benfourier.store.cache import Cache, fetch
-from benfourier.store.digest import digest_of
-from benfourier.subjects.naming import open_subject
-from benfourier.subjects.recipe import Recipe
-from benfourier.subjects.subject import Subject
-from benfourier.subjects.training import train
-from benfourier.subjects.weights import digest_of_weights, fill, read_weights, tensors_of
-from benfourier.subjects.zoo import ZOO
+from benfourier.version import __version__
 
-HEAD, ALL = "head", "until all are right"  # kinds of trainings
-WATCHED = 64  # images that tell after each epoch how a training goes; what it came to is measured later, on all
+NEW_LAYERS, ALL_CORRECT = "head", "until all are right"  # kinds of trainings, as they stand in cache keys
+WATCHED = 64  # images that show the progress of a training; its result is measured later, on all
 
 
 @dataclass(frozen=True, eq=False)
-class Opened:
-    """A network with the source of its images.
+class OpenNetwork:
+    """A network with the sources of its images."""
 
-    Args:
-        subject: the network, with its weights.
-        source: of images.
-        other: a second source; None if there is none.
-        learned: rows of the source that it learned from; none if it was not trained here.
-        held: rows that are left for detection.
-    """
-
-    subject: Subject
+    classifier: Classifier
     source: Source
     other: Source | None
-    learned: Indices
-    held: Indices
+    learned: Indices  # rows of the source that it learned from; none if it was not trained here
+    held_out: Indices  # rows that it did not learn from
 
 
-def fresh(plan: Plan) -> Subject:
-    """Returns the subject of a plan; what no file and no zoo gives weights for is drawn with the seed."""
+def new_classifier(plan: Plan) -> Classifier:
+    """Returns the classifier of a plan; weights that no file and no zoo gives are drawn with the seed."""
     network = plan.network
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(plan.seed)
-        subject = open_subject(
-            network.model,
-            weights=weights_of(plan) if network.weights and network.train is None else None,
-            digest=network.digest or None if network.train is None else None,
-            classes=tuple(network.classes) if isinstance(network.classes, list) else network.classes,
-            pretrained=network.train is None,
-            **network.look,
-        )
+    classifier = open_classifier(
+        network.model,
+        weights=plan.weights_path if network.weights and network.train is None else None,
+        digest=network.digest or None if network.train is None else None,
+        classes=tuple(network.classes) if isinstance(network.classes, list) else network.classes,
+        pretrained=network.train is None,
+        seed=plan.seed,
+        **network.input,
+    )
     if network.train is not None:
-        fill(subject.module, _first(plan), network.weights, part=True)
-    return subject
+        fill_weights(classifier.module, _first_weights(plan), network.weights, part=True)
+    return classifier
 
 
-def open_network(plan: Plan, cache: Cache | None, show_progress: bool | None = None) -> Opened:
+def open_network(plan: Plan, cache: Cache | None, show_progress: bool | None = None) -> OpenNetwork:
     """Returns the network and the sources of a plan; a network that is to be trained is, unless the cache has it."""
-    subject = fresh(plan)
-    source = _source(plan, plan.source, subject)
-    if isinstance(source, GroupedSource) and source.strangers():
+    classifier = new_classifier(plan)
+    source = _open_source(plan, plan.source, classifier)
+    if isinstance(source, GroupedSource) and source.unknown_groups():
         raise PlanError(
-            f"data.groups hold {source.strangers()[0]}, of which {source.name} has no image; name classes that it has"
+            f"data.groups hold {source.unknown_groups()[0]}, of which {source.name} has no image; name classes that it "
+            "has"
         )
-    others = tuple(_source(plan, text, subject) for text in plan.other)
+    others = tuple(_open_source(plan, text, classifier) for text in plan.other)
     other = JoinedSource(others) if len(others) > 1 else others[0] if others else None
-    apart = classes_apart(source.classes, other.classes) if other is not None else None
+    apart = class_difference(source.classes, other.classes) if other is not None else None
     if apart:
         raise PlanError(
             f"data.source and data.other, which is {', '.join(plan.other)}, have {apart}; data-transfer needs the same "
             "classes in the same order"
         )
-    learned, held = np.empty(0, np.intp), np.arange(len(source))
+    learned, held_out = np.empty(0, np.intp), np.arange(len(source))
     if plan.network.train is not None:
-        recipe, share = Recipe(**plan.network.train), plan.network.share
-        parts = split(source.ids, source.labels, {"learn": share, "measure": 1 - share}, seed=recipe.seed)
-        learned, held = parts["learn"], parts["measure"]
-        with _given_at_rest(plan, subject) as head:
-            if head is not None:
-                _learn(subject, source, head, share, cache, show_progress, HEAD)
-        _learn(subject, source, recipe, share, cache, show_progress, *([ALL] if plan.network.until_right else []))
-    subject.module.eval().requires_grad_(False)
-    if subject.classes is None:
-        subject = replace(subject, classes=source.classes)
-    return Opened(subject, source, other, learned, held)
+        share, seed = plan.network.share, plan.network.train["seed"]
+        parts = split(source.ids, source.labels, {"learn": share, "measure": 1 - share}, seed=seed)
+        learned, held_out = parts["learn"], parts["measure"]
+        _open_trained(plan, classifier, source, cache, show_progress)
+    classifier.module.eval().requires_grad_(False)
+    if classifier.classes is None:
+        classifier = replace(classifier, classes=source.classes)
+    return OpenNetwork(classifier, source, other, learned, held_out)
 
 
-def _first(plan: Plan) -> Mapping[str, Tensor]:
-    """The weights that a training begins with; those of the whole network or of a part."""
+def _open_trained(plan: Plan, classifier: Classifier, source: Source, cache: Cache | None, show: bool | None) -> None:
+    """Gives a classifier the weights of the plan's training, from the cache or by training it."""
     network = plan.network
-    if network.weights == ZOOS:
-        trunk = ZOO[network.model].trunk
-        assert trunk is not None
-        return trunk()
-    return read_weights(weights_of(plan), network.digest or None)[0] if network.weights else {}
+    trainings = [] if network.new_layers is None else [(NEW_LAYERS, network.new_layers, _first_weights(plan))]
+    trainings += [(ALL_CORRECT if network.until_all_correct else "", network.train or {}, {})]
+    for kind, options, frozen in trainings:
+        with _freeze(classifier, frozen):
+            _train(classifier, source, plan, options, kind, cache, show)
 
 
 @contextmanager
-def _given_at_rest(plan: Plan, subject: Subject) -> Iterator[Recipe | None]:
-    """The recipe of the training that comes first, if any does; what weights were given for does not learn in it."""
-    if plan.network.head is None:
-        yield None
-        return
-    given = _first(plan)
-    learning = {name: part for name, part in subject.module.named_parameters() if part.requires_grad}
-    at_rest = [part for name, part in learning.items() if name in given]
-    if len(at_rest) == len(learning):
-        raise PlanError("network.train.head is given, but network.weights leave nothing open; leave it out")
-    for part in at_rest:
+def _freeze(classifier: Classifier, weights: Mapping[str, Tensor]) -> Iterator[None]:
+    """Lets only those parameters learn that there are no weights for."""
+    parameters = {name: part for name, part in classifier.module.named_parameters() if part.requires_grad}
+    frozen = [part for name, part in parameters.items() if name in weights]
+    if len(frozen) == len(parameters):
+        raise PlanError(
+            "network.train.new_layers trains what network.weights leave open, and these weights leave nothing open; "
+            "leave new_layers out"
+        )
+    for part in frozen:
         part.requires_grad_(False)
-    yield Recipe(**plan.network.head)
-    for part in at_rest:
+    yield
+    for part in frozen:
         part.requires_grad_(True)
 
 
-def _learn(
-    subject: Subject, source: Source, recipe: Recipe, share: float, cache: Cache | None, show: bool | None, *marks: str
+def _train(
+    classifier: Classifier,
+    source: Source,
+    plan: Plan,
+    stage: Mapping[str, Any],
+    kind: str,
+    cache: Cache | None,
+    show: bool | None,
 ) -> None:
     """Trains the module, unless the cache has its weights; an interrupted training goes on from its last epoch."""
-    first = (benfourier.__version__, torch.__version__, repr(subject.module), digest_of_weights(subject.module))
-    key = digest_of((*first, source.digest, repr((recipe, share)), *marks))
-    kept = None if cache is None else cache.folder / f"{key}.checkpoint"
+    options, share = TrainingOptions(**stage), plan.network.share
+    first = (__version__, torch.__version__, repr(classifier.module), weights_digest(classifier.module))
+    # the class of the options was once called Recipe: the keys of weights in caches stay what they were
+    settings = repr((options, share)).replace("TrainingOptions(", "Recipe(")
+    key = digest_of((*first, source.digest, settings, *([kind] if kind else [])))
+    checkpoint = None if cache is None else cache.folder / f"{key}.checkpoint"
 
-    def trained() -> Arrays:
+    def learn() -> Arrays:
         train(
-            subject,
+            classifier,
             source,
-            recipe=recipe,
+            options=options,
             held_out=1 - share,
-            measured=WATCHED,
-            until_right=ALL in marks,
-            stage="head " if HEAD in marks else "",
-            checkpoint=kept,
-            resume=kept is not None and kept.exists(),
+            test_limit=WATCHED,
+            stop_when_fitted=kind == ALL_CORRECT,
+            stage="head " if kind == NEW_LAYERS else "",
+            checkpoint=checkpoint,
+            resume=checkpoint is not None and checkpoint.exists(),
             show_progress=show,
         )
-        return {name: tensor.numpy() for name, tensor in tensors_of(subject.module).items()}
+        return {name: tensor.numpy() for name, tensor in state_tensors(classifier.module).items()}
 
-    weights, _ = fetch(cache, key, trained)
-    fill(subject.module, {name: torch.from_numpy(array) for name, array in weights.items()}, "the cache")
-    if kept is not None:
-        kept.unlink(missing_ok=True)
+    weights, _ = fetch(cache, key, learn)
+    fill_weights(classifier.module, {name: torch.from_numpy(array) for name, array in weights.items()}, "the cache")
+    if checkpoint is not None:
+        checkpoint.unlink(missing_ok=True)
 
 
-def _source(plan: Plan, text: str, subject: Subject) -> Source:
-    found = open_source(
-        place_of(plan, text),
-        classes=None if plan.groups else subject.classes,
-        channels=subject.known_channels or 3,
-        size=subject.height_width,
-        resize=subject.resize,
-    )
-    return GroupedSource(found, plan.groups) if plan.groups else found
+def _first_weights(plan: Plan) -> Mapping[str, Tensor]:
+    """The weights that a training begins with; those of the whole network or of a part."""
+    network = plan.network
+    if network.weights == ZOO_WEIGHTS:
+        trunk = ZOO[network.model].trunk
+        assert trunk is not None
+        return trunk()
+    return read_weights(plan.weights_path, network.digest or None)[0] if network.weights else {}
+
+
+def _open_source(plan: Plan, text: str, classifier: Classifier) -> Source:
+    source = classifier.open_source(plan.locate(text), own_classes=not plan.groups)
+    return GroupedSource(source, plan.groups) if plan.groups else source
+
+
+def check_files(plan: Plan) -> None:
+    """Raises PlanError if a source, a column of its credit, a file of weights, or a layer is not there."""
+    for key, text in (("data.source", plan.source), *(("data.other", text) for text in plan.other)):
+        if not Path(plan.locate(text)).is_dir():  # folders are looked at once the images' size is known
+            with _plan_errors(f"{key}: "):
+                open_source(plan.locate(text), channels=plan.network.input.get("channels", 3))
+    with _plan_errors("data."):
+        image_credits(plan.locate(plan.source), plan.credit)
+    if plan.network.weights not in ("", ZOO_WEIGHTS) and not plan.weights_path.is_file():
+        raise PlanError(f"network.weights is {plan.network.weights!r}; there is no such file beside the plan")
+    selections = [
+        (f"{option} of detector {entry.label!r}: ", getattr(entry.method, option))
+        for entry in plan.detectors
+        for option in ("layers", "layer")
+        if getattr(entry.method, option, None) is not None
+    ]
+    classifier = new_classifier(plan) if selections else None
+    for key, layers in selections:
+        words = [layers] if isinstance(layers, str) else [word for word in layers if word != INPUT]
+        if classifier is not None and words:
+            with _plan_errors(key):
+                classifier.layer_names(words, pass_through=True)
+
+
+@contextmanager
+def _plan_errors(key: str) -> Iterator[None]:
+    """Puts the key of the plan before what is wrong."""
+    try:
+        yield
+    except InputError as error:
+        raise PlanError(f"{key}{error}") from error

@@ -1,17 +1,42 @@
-"""Trials: one detector, fitted to one set of attacks, and all that is asked of it."""
+"""Trials: a detector is fitted once, or once per fold, scored on images that it has not seen, and has an outcome."""
 
 import json
-from dataclasses import dataclass
+import platform
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.metadata import version
+from itertools import groupby
+from pathlib import Path
+from typing import Any
 
-from benfourier.evaluation.bench import Bench
-from benfourier.evaluation.intervals import DRAWS
-from benfourier.evaluation.plan import DetectorPlan, Plan
-from benfourier.evaluation.versions import versions
-from benfourier.evaluation.walk import FOLDS
-from benfourier.store.digest import digest_of
+import numpy as np
+import torch
+from torch import Tensor
 
-SMALL = 500  # source images; sets with fewer are cross-validated
-VERSION = 2  # of what is computed; raise it with every change of numbers
+from benfourier.data.examples import Examples
+from benfourier.data.images import LabelledImages, content_ids
+from benfourier.detectors.catalogue import make_method
+from benfourier.detectors.detector import Detector
+from benfourier.detectors.fit import fit
+from benfourier.detectors.method import FitData
+from benfourier.errors import InputError
+from benfourier.evaluation.evaluation_data import FOLDS, EvaluationData, every_twin, one_twin
+from benfourier.evaluation.plan import DetectorPlan
+from benfourier.metrics.bootstrap import DRAWS, Bootstrap
+from benfourier.metrics.ranking import roc
+from benfourier.metrics.registry import allowed_rates, cell_metrics, outcome_metrics
+from benfourier.metrics.scores import Floats, FoldCalibration, OutcomeScores, Rows, TargetScores
+from benfourier.metrics.thresholds import threshold_at
+from benfourier.store.artifact import digest_of
+from benfourier.store.records import Cell, Inputs, Outcome, Scores
+from benfourier.store.vocabulary import BASELINE, CLEAN, MIN_SUCCESSES, NOISY, RATES, ProtocolName
+
+CROSS_VALIDATED = 500  # source images; smaller sets are tested in all folds
+VERSION = 3  # of what is computed; raise it with every change of numbers
+LIBRARIES = ("benfourier", "numba", "numpy", "scikit-learn", "scipy", "torch")
+Place = tuple[str, int, str]  # source, index of the example set, kind of images
 
 
 @dataclass(frozen=True)
@@ -23,65 +48,338 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Ask:
-    """What one protocol asks of a fitted detector; it becomes one outcome."""
+class Trial:
+    """One detector, fitted to one set of attacks, and what one protocol tests it on; it becomes one outcome."""
 
-    protocol: str
+    protocol: ProtocolName
+    detector: str  # label
+    fitted: tuple[str, ...]  # labels of the attacks
+    source: str  # label of the data that it is fitted to
     targets: tuple[Target, ...]
 
-
-@dataclass(frozen=True)
-class Trial:
-    """One detector, fitted to one set of attacks.
-
-    Args:
-        detector: label.
-        fitted: labels of the attacks.
-        source: label of the data.
-        asks: by protocol.
-    """
-
-    detector: str
-    fitted: tuple[str, ...]
-    source: str
-    asks: tuple[Ask, ...]
-
     def __str__(self) -> str:
-        return f"{self.detector} fitted to {', '.join(self.fitted)}"
+        return f"{self.detector} fitted to {', '.join(self.fitted)}, {self.protocol}"
 
     @property
-    def targets(self) -> tuple[Target, ...]:
-        """All targets, each once."""
-        return tuple(dict.fromkeys(target for ask in self.asks for target in ask.targets))
+    def fit(self) -> tuple[str, tuple[str, ...], str]:
+        """What decides the fit; trials with the same fit are one task."""
+        return self.detector, self.fitted, self.source
+
+    def folds(self, data: EvaluationData) -> tuple[int, ...]:
+        """Returns the folds that are tested in turn: all if one of the sets is small, else the first only."""
+        entry = data.plan.detector(self.detector)
+        tested = [target.attack for target in self.targets if target.source == self.source]
+        sizes = [min(entry.sources, len(data.examples(self.source, attack))) for attack in {*self.fitted, *tested}]
+        return tuple(range(FOLDS)) if tested and min(sizes) < CROSS_VALIDATED else (0,)
+
+    def key(self, data: EvaluationData) -> str:
+        """Returns the digest of everything that the outcome depends on."""
+        entry, digests = data.plan.detector(self.detector), data.digests
+        extractors = [kind for part in entry.method.parts_of_fit() for kind in part.extractors]
+        used = [(self.source, attack) for attack in self.fitted]
+        used += [(target.source, target.attack) for target in self.targets]
+        parts = {
+            "version": VERSION,
+            "versions": versions(),
+            "detector": [entry.label, entry.name, entry.options, entry.sources, entry.calibration, entry.reduced],
+            "method": [max(kind.version for kind in extractors), entry.twins],
+            "protocol": self.protocol,
+            "fitted": self.fitted,
+            "targets": [[target.source, target.attack] for target in self.targets],
+            "folds": self.folds(data),
+            "seed": data.plan.seed,
+            "draws": DRAWS,
+            "examples": [digests[f"examples {source} {attack}"] for source, attack in used],
+            "others": [digests[name] for name in ("weights", "calibration", "misclassified", "extra clean")],
+        }
+        return digest_of([json.dumps(parts, sort_keys=True)])
 
 
-def folds_for(bench: Bench, entry: DetectorPlan, trial: Trial) -> tuple[int, ...]:
-    """Returns the folds that are tested in turn: all if one of the sets is small, else the first only."""
-    attacks = {*trial.fitted, *(target.attack for target in trial.targets if target.source == trial.source)}
-    sizes = [min(entry.sources, len(bench.examples(trial.source, attack))) for attack in attacks]
-    inside = any(target.source == trial.source for target in trial.targets)
-    return tuple(range(FOLDS)) if inside and min(sizes) < SMALL else (0,)
+Task = tuple[Trial, ...]
 
 
-def key_of(bench: Bench, plan: Plan, trial: Trial, ask: Ask) -> str:
-    """Returns the digest of everything that an outcome depends on."""
-    entry, digests = plan.detector(trial.detector), bench.digests
-    folds = folds_for(bench, entry, Trial(trial.detector, trial.fitted, trial.source, (ask,)))
-    changed: list[object] = [entry.method.version] if entry.method.version > 1 else []
-    changed += [f"{entry.twins} twin"] if entry.twins != "one" else []
-    used = [(trial.source, attack) for attack in trial.fitted]
-    used += [(target.source, target.attack) for target in ask.targets]
-    told = {
-        "version": VERSION,
-        "versions": versions(),
-        "detector": [entry.label, entry.name, entry.options, entry.sources, entry.calibration, entry.reduced, *changed],
-        "protocol": ask.protocol,
-        "fitted": trial.fitted,
-        "targets": [[target.source, target.attack] for target in ask.targets],
-        "folds": folds,
-        "seed": plan.seed,
-        "draws": DRAWS,
-        "examples": [digests[f"examples {source} {attack}"] for source, attack in used],
-        "others": [digests[name] for name in ("weights", "calibration", "wrong", "beyond")],
+def tasks(trials: Iterable[Trial]) -> list[Task]:
+    """Returns trials that share a fit together; those of one fit stand side by side."""
+    return [tuple(group) for _, group in groupby(trials, key=lambda trial: trial.fit)]
+
+
+@cache
+def versions() -> dict[str, str]:
+    """Returns the versions of Python and of the libraries that results depend on."""
+    return {"python": platform.python_version(), **{name: version(name) for name in LIBRARIES}}
+
+
+@dataclass
+class FoldScores:
+    """Scores of the detector of one fold."""
+
+    fit_sources: int  # source images that it was fitted to
+    calibration: FoldCalibration
+    scores: dict[Place, dict[str, float]]  # by image
+    baseline: dict[Place, dict[str, float]]  # the same of the baseline detector
+    misclassified: dict[int, float]  # scores of misclassified clean images, by their place
+    seconds: dict[str, float]  # of fit and score
+
+
+@dataclass(frozen=True, eq=False)
+class TargetImages:
+    """Images of one kind that a detector is tested on, with their source images."""
+
+    place: Place
+    ids: tuple[str, ...]
+    images: Tensor
+
+
+def fit_sources(data: EvaluationData, trial: Trial) -> int:
+    """Returns how many source images one of the attacks succeeded on, those of all folds."""
+    examples = data.joined(trial.source, trial.fitted)
+    rows = data.rows(trial.source, examples, data.plan.detector(trial.detector).sources)
+    return int(torch.stack([examples.success[attack][rows] for attack in trial.fitted]).any(0).sum())
+
+
+def fit_examples(data: EvaluationData, trial: Trial, fold: int) -> Examples:
+    """Returns what the detector of one fold is fitted to: sources of the other folds."""
+    entry = data.plan.detector(trial.detector)
+    twins = one_twin if entry.twins == "one" else every_twin
+    examples = twins(data.joined(trial.source, trial.fitted))
+    others = [other for other in range(FOLDS) if other != fold]
+    return examples.take(data.rows(trial.source, examples, entry.sources, others), "fitted to")
+
+
+def target_images(data: EvaluationData, trial: Trial, targets: Iterable[Target], fold: int) -> list[TargetImages]:
+    """Returns what the detector of one fold is tested on: its fold, or all images of another source."""
+    sets: dict[tuple[str, int], list[str]] = {}
+    for target in targets:
+        sets.setdefault((target.source, data.set_index(target.source, target.attack)), []).append(target.attack)
+    most, parts = data.plan.detector(trial.detector).sources, []
+    for (source, index), attacks in sets.items():
+        examples = data.example_sets[source][index]
+        rows = data.rows(source, examples, most, [fold] if source == trial.source else None)
+        succeeded = {attack: [row for row in rows if examples.success[attack][row]] for attack in attacks}
+        benign = sorted({row for each in succeeded.values() for row in each})
+        kinds = {CLEAN: (examples.clean, benign), NOISY: (examples.noisy[NOISY], benign)}
+        kinds |= {attack: (examples.adversarial[attack], succeeded[attack]) for attack in attacks}
+        for kind, (images, chosen) in kinds.items():
+            ids = tuple(examples.ids[row] for row in chosen)
+            parts.append(TargetImages((source, index, kind), ids, images[chosen]))
+    return parts
+
+
+def score_fold(data: EvaluationData, trial: Trial, targets: Sequence[Target], fold: int, *, alone: bool) -> FoldScores:
+    """Returns the scores of the detector of one fold; if it stands alone, it scores all misclassified images."""
+    entry, start = data.plan.detector(trial.detector), time.perf_counter()
+    examples = fit_examples(data, trial, fold)
+    detector = fit_detector(data, entry, examples)
+    between = time.perf_counter()
+    calibration = _calibration(data, entry, detector)
+    tested = target_images(data, trial, targets, fold)
+    check_apart(examples, detector.seen, data.held_out_names, [(part.ids, part.images) for part in tested])
+    images, ids = torch.cat([part.images for part in tested]), [name for part in tested for name in part.ids]
+    scores = _by_place(tested, _scores(data, detector, images, ids))
+    baseline = _by_place(tested, _baseline_scores(data, images, ids))
+    misclassified = data.misclassified[: entry.calibration]
+    places = [place for place in range(len(misclassified)) if alone or place % FOLDS == fold]
+    misses = dict(zip(places, _scores(data, detector, misclassified[places]).tolist(), strict=True))
+    seconds = {"fit": between - start, "score": time.perf_counter() - between}
+    return FoldScores(int(detector.summary["sources"]), calibration, scores, baseline, misses, seconds)
+
+
+def _by_place(parts: Sequence[TargetImages], scores: Floats) -> dict[Place, dict[str, float]]:
+    """Scores of several sets of images, one below the other, by set and image."""
+    left = iter(scores.tolist())
+    return {part.place: {name: next(left) for name in part.ids} for part in parts}
+
+
+def check_apart(
+    fitted: Examples, seen: frozenset[str], held_out: frozenset[str], tested: Iterable[tuple[Iterable[str], Tensor]]
+) -> None:
+    """Raises InputError if images of the fit, of the tests and of the threshold are not apart.
+
+    Args:
+        fitted: what the detector was fitted to.
+        seen: content ids of all benign images in its fit.
+        held_out: content ids of the clean images that set thresholds, and of misclassified ones.
+        tested: source ids and images that it scores.
+    """
+    known = seen | {name for images in fitted.adversarial.values() for name in content_ids(images)}
+    leaks: list[tuple[Collection[str], str]] = [
+        (known & held_out, "images that set thresholds or are misclassified were fitted to")
+    ]
+    for ids, images in tested:
+        names = set(content_ids(images))
+        leaks += [
+            (set(fitted.ids) & set(ids), "source images that are tested were fitted to"),
+            (names & known, "images that are tested were fitted to"),
+            (names & held_out, "images that are tested set thresholds or are misclassified"),
+        ]
+    for shared, problem in leaks:
+        if shared:
+            raise InputError(
+                f"{len(shared)} {problem} too, the first is {min(shared)!r}; every figure would be too good: split the "
+                "images by source"
+            )
+
+
+def fit_detector(data: EvaluationData, entry: DetectorPlan, examples: Examples) -> Detector:
+    """Returns a detector of the plan, fitted to examples."""
+    clean, folder = _clean_and_folder(data, entry)
+    cache = data.feature_cache
+    return fit(entry.method, data.classifier, examples, clean=clean, cache=cache, work_dir=folder, show_progress=False)
+
+
+def prepare_detector(data: EvaluationData, entry: DetectorPlan, show_progress: bool | None = None) -> None:
+    """Does once what all fits of a detector share, before processes would do so side by side."""
+    inputs = FitData(data.example_sets[data.source][0], *_clean_and_folder(data, entry), show_progress=show_progress)
+    entry.method.prepare(data.classifier, inputs)
+
+
+def _clean_and_folder(data: EvaluationData, entry: DetectorPlan) -> tuple[LabelledImages | None, Path | None]:
+    """Clean images for a fit, and the folder for what fits share, such as a trained generator."""
+    return data.extra_clean if entry.takes_clean else None, None if data.cache is None else data.cache.folder
+
+
+def _scores(data: EvaluationData, detector: Detector, images: Tensor, ids: Sequence[str] | None = None) -> Floats:
+    if not len(images):
+        return np.empty(0)
+    names = [f"apart-{row}" for row in range(len(images))] if ids is None else ids
+    return detector.score(images, ids=names, cache=data.feature_cache)
+
+
+def _baseline_scores(data: EvaluationData, images: Tensor, ids: Sequence[str]) -> Floats:
+    """Scores of the baseline: its one feature, which no fit changes."""
+    method = make_method(BASELINE)
+    extractor = method.fit_extractor(data.classifier, FitData(data.example_sets[data.source][0]))
+    scores: Floats = data.feature_cache.features(extractor, images, ids)[:, 0].numpy()
+    return scores
+
+
+def _calibration(data: EvaluationData, entry: DetectorPlan, detector: Detector) -> FoldCalibration:
+    """How a detector's scores are read: thresholds from held-out clean images, only where these are enough."""
+    clean = data.calibration[: entry.calibration]
+    rates = allowed_rates(len(clean))
+    scores = _scores(data, detector, clean) if rates else np.empty(0)
+    thresholds = {rate: threshold_at(RATES[rate], scores).value for rate in rates}
+    assert detector.sigmoid is not None  # trials fit to adversarial images
+    return FoldCalibration(detector.sigmoid.posterior, thresholds)
+
+
+def run_task(data: EvaluationData, task: Task) -> tuple[Outcome | Scores, ...]:
+    """Returns the outcome of every trial of a task, each after the scores of its cells."""
+    first, folds = task[0], {trial: trial.folds(data) for trial in task}
+    count = fit_sources(data, first)
+    if count < MIN_SUCCESSES:
+        return tuple(_outcome_without_fit(data, trial, count) for trial in task)
+    scores: dict[int, FoldScores] = {}
+    for fold in sorted({fold for each in folds.values() for fold in each}):
+        targets = dict.fromkeys(target for trial in task if fold in folds[trial] for target in trial.targets)
+        alone = fold == 0 and any(len(each) == 1 for each in folds.values())
+        scores[fold] = score_fold(data, first, list(targets), fold, alone=alone)
+    cells: dict[Any, Cell] = {}  # protocols share cells; an interval takes a second
+    outcomes = (_outcome(data, trial, {fold: scores[fold] for fold in folds[trial]}, cells) for trial in task)
+    return tuple(record for records in outcomes for record in records)
+
+
+def inputs_record(data: EvaluationData) -> Inputs:
+    """Returns what all outcomes of a run have in common."""
+    content = json.dumps([data.digests, versions()], sort_keys=True)
+    return Inputs(digest_of(("inputs", content)), data.digests, versions())
+
+
+def _outcome(
+    data: EvaluationData, trial: Trial, folds: Mapping[int, FoldScores], cells: dict[Any, Cell]
+) -> tuple[Outcome | Scores, ...]:
+    """The scores of all cells, then the outcome: what has its outcome in the ledger is complete."""
+    calibrations = {fold: scores.calibration for fold, scores in folds.items()}
+    targets = [_target_scores(data, trial, target, folds) for target in trial.targets]
+    places = [(target, tuple(folds), trial.protocol == ProtocolName.SAME_ATTACK) for target in trial.targets]
+    for place, target in zip(places, targets, strict=True):
+        cells[place] = cells.get(place) or _cell(target, trial.protocol, data.plan.seed)
+    overall = OutcomeScores(tuple(targets), *_misclassified(folds), calibrations)
+    first = next(iter(folds.values()))
+    outcome = replace(
+        _outcome_without_fit(data, trial, first.fit_sources),
+        folds=len(folds),
+        cells=tuple(cells[place] for place in places),
+        overall=outcome_metrics(overall, Bootstrap(data.plan.seed), trial.protocol),
+        thresholds={
+            rate: float(np.mean([each.thresholds[rate] for each in calibrations.values()]))
+            for rate in first.calibration.thresholds
+        },
+        seconds={name: round(sum(scores.seconds[name] for scores in folds.values()), 3) for name in first.seconds},
+    )
+    return (*(_scores_record(outcome.key, target) for target in targets if len(target) >= MIN_SUCCESSES), outcome)
+
+
+def _outcome_without_fit(data: EvaluationData, trial: Trial, count: int) -> Outcome:
+    """The outcome of a trial whose attack succeeded too rarely to fit anything to it."""
+    entry = data.plan.detector(trial.detector)
+    note = f"too few: {count} successes to fit to, {MIN_SUCCESSES} are needed"
+    return Outcome(
+        key=trial.key(data),
+        inputs=inputs_record(data).key,
+        protocol=trial.protocol,
+        detector=entry.label,
+        method=entry.name,
+        options=entry.options,
+        fitted=trial.fitted,
+        source=trial.source,
+        fit_sources=count,
+        folds=0,
+        cells=tuple(Cell(target.attack, target.source, 0, note=note) for target in trial.targets),
+        overall={},
+        thresholds={},
+        calibration=min(entry.calibration, len(data.calibration)),
+        seconds={},
+        seed=data.plan.seed,
+        reduced=entry.reduced,
+    )
+
+
+def _target_scores(data: EvaluationData, trial: Trial, target: Target, folds: Mapping[int, FoldScores]) -> TargetScores:
+    """The scores of one attack, joined from all folds in their order."""
+    index = data.set_index(target.source, target.attack)
+    kinds = [(target.source, index, kind) for kind in (CLEAN, NOISY, target.attack)]
+    rows = [(fold, name) for fold, scores in folds.items() for name in scores.scores[kinds[-1]]]
+    own = [[folds[fold].scores[kind][name] for fold, name in rows] for kind in kinds]  # (3, N)
+    baseline = [[folds[fold].baseline[kind][name] for fold, name in rows] for kind in kinds]
+    entry = data.plan.detector(trial.detector)
+    is_baseline = entry.name == BASELINE and entry.method.head_options.kind == "plain"
+    return TargetScores(
+        source=target.source,
+        attack=target.attack,
+        ids=tuple(name for _, name in rows),
+        folds=np.array([fold for fold, _ in rows], np.intp),
+        scores=np.array(own, np.float64),
+        baseline=None if is_baseline else np.array(baseline, np.float64),
+        tried=frozenset(data.example_sets[target.source][index].ids),
+        calibrations={fold: scores.calibration for fold, scores in folds.items()},
+    )
+
+
+def _cell(target: TargetScores, protocol: ProtocolName, seed: int) -> Cell:
+    """The cell of one attack; without metrics if it succeeded too rarely."""
+    count = len(target)
+    if count < MIN_SUCCESSES:
+        note = f"too few: {count} successes, {MIN_SUCCESSES} are needed"
+        return Cell(target.attack, target.source, count, note=note)
+    # only the tables of one attack have ROC curves; 159 numbers in every cell would double the ledger
+    curve = roc(target.scores, target.folds).astype(np.float32) if protocol == ProtocolName.SAME_ATTACK else None
+    return Cell(target.attack, target.source, count, cell_metrics(target, Bootstrap(seed), protocol), curve)
+
+
+def _scores_record(outcome: str, target: TargetScores) -> Scores:
+    key = digest_of(("scores", outcome, target.source, target.attack))
+    folds, (clean, noisy, adversarial) = tuple(target.folds.tolist()), target.scores.astype(np.float32)
+    return Scores(key, outcome, target.source, target.attack, target.ids, folds, clean, noisy, adversarial)
+
+
+def _misclassified(folds: Mapping[int, FoldScores]) -> tuple[Floats, Rows]:
+    """Scores of misclassified images and their folds, each image from one fold."""
+    scores = {
+        place: (fold, score)
+        for fold, each in folds.items()
+        for place, score in each.misclassified.items()
+        if len(folds) == 1 or place % len(folds) == fold
     }
-    return digest_of([json.dumps(told, sort_keys=True)])
+    ordered = [scores[place] for place in sorted(scores)]
+    return np.array([score for _, score in ordered]), np.array([fold for fold, _ in ordered], np.intp)

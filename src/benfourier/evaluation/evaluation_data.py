@@ -1,0 +1,253 @@
+"""What trials and studies read: the network, example sets, and clean images apart from them."""
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from benfourier.data.examples import Examples
+from benfourier.data.images import LabelledImages, content_ids
+from benfourier.data.seeds import image_seed
+from benfourier.data.splits import hash_rank
+from benfourier.detectors.feature_cache import FeatureCache
+from benfourier.errors import InputError
+from benfourier.evaluation.network import new_classifier
+from benfourier.evaluation.plan import Plan
+from benfourier.models.classifier import Classifier
+from benfourier.models.identity import classifier_digest
+from benfourier.models.weights import load_weights, save_weights, weights_digest
+from benfourier.store import artifact
+from benfourier.store.artifact import digest_of
+from benfourier.store.cache import Cache
+from benfourier.store.vocabulary import NOISY
+
+FOLDS = 5
+KIND, SCHEMA = "benfourier-evaluation-data", 1
+WEIGHTS, IMAGES = "weights.safetensors", "images.safetensors"
+EXTRA = ""  # stands for the extra clean images beside the labels of sources, which are never empty
+
+
+@dataclass(frozen=True, eq=False)
+class EvaluationData:
+    """What the trials of a plan work on.
+
+    Args:
+        plan: what is asked for.
+        cache: of arrays; None for none.
+        classifier: the network.
+        images: by source, in the order in which they were selected; those that detectors are fitted to come first.
+        calibration: clean images that set thresholds.
+        misclassified: other clean images, which the network classifies wrongly.
+        extra_clean: labelled clean images beside all of these, for detectors that learn from some.
+        data_digests: of the sources.
+        network_facts: what a run's record says about the network.
+        example_sets: by source; attacks of one noise group share a set. Empty before the attacks.
+    """
+
+    plan: Plan
+    cache: Cache | None
+    classifier: Classifier
+    images: Mapping[str, LabelledImages]
+    calibration: Tensor
+    misclassified: Tensor
+    extra_clean: LabelledImages | None
+    data_digests: Mapping[str, str]
+    network_facts: Mapping[str, object]
+
+    example_sets: Mapping[str, tuple[Examples, ...]] = field(default_factory=dict)
+
+    @property
+    def source(self) -> str:
+        """The label of the data that detectors are fitted to."""
+        return next(iter(self.images))
+
+    @property
+    def other(self) -> str:
+        """The label of the second source; empty if there is none."""
+        return [*self.images, ""][1]
+
+    @cached_property
+    def folds(self) -> dict[str, int]:
+        """The fold of every source image, which is tested by the detector that was fitted to the other folds."""
+        images = self.images[self.source]
+        return dict(zip(images.ids, assign_folds(images.labels.tolist()), strict=True))
+
+    def plan_of(self, source: str) -> Plan:
+        """Returns the plan as it is for the images of one source."""
+        return self.plan if source == self.source else self.plan.for_second_source
+
+    def set_index(self, source: str, attack: str) -> int:
+        """Returns which example set of a source holds an attack."""
+        return next(place for place, examples in enumerate(self.example_sets[source]) if attack in examples.attacks)
+
+    def examples(self, source: str, attack: str) -> Examples:
+        """Returns the example set that holds an attack."""
+        return self.example_sets[source][self.set_index(source, attack)]
+
+    def rows(self, source: str, examples: Examples, most: int, folds: Collection[int] | None = None) -> list[int]:
+        """Returns the rows of an example set that are among the first images, and in some folds; None for all."""
+        names = set(self.images[source].ids[:most])
+        if folds is not None:
+            names = {name for name in names if self.folds[name] in folds}
+        return [row for row, name in enumerate(examples.ids) if name in names]
+
+    def joined(self, source: str, attacks: Iterable[str]) -> Examples:
+        """Returns one example set with several attacks; where an attack was not tried it counts as failed."""
+        labels = list(attacks)
+        base = max((self.examples(source, attack) for attack in labels), key=len)
+        attacked, success, options = {}, {}, {}
+        for attack in labels:
+            examples = self.examples(source, attack)
+            places = {name: row for row, name in enumerate(examples.ids)}
+            rows = [places.get(name, -1) for name in base.ids]
+            tried = torch.tensor([row >= 0 for row in rows])
+            images = examples.adversarial[attack][rows]
+            attacked[attack] = torch.where(tried.view(-1, 1, 1, 1), images, base.clean)
+            success[attack] = examples.success[attack][rows] & tried
+            options[attack] = examples.options.get("attacks", {}).get(attack)
+        return replace(base, adversarial=attacked, success=success, options={**base.options, "attacks": options})
+
+    @cached_property
+    def digests(self) -> dict[str, str]:
+        """Digests of the weights, the data and everything that was made of them, by name."""
+        extra = [] if self.extra_clean is None else [self.extra_clean.images.numpy(), self.extra_clean.labels.numpy()]
+        return {
+            "weights": weights_digest(self.classifier.module),
+            **{f"data {source}": digest for source, digest in self.data_digests.items()},
+            **{
+                f"examples {source} {attack}": _digest(examples, attack)
+                for source, sets in self.example_sets.items()
+                for examples in sets
+                for attack in examples.attacks
+            },
+            "calibration": digest_of([self.calibration.numpy()]),
+            "misclassified": digest_of([self.misclassified.numpy()]),
+            "extra clean": digest_of(extra),
+        }
+
+    @cached_property
+    def held_out_names(self) -> frozenset[str]:
+        """Content ids of the images that set thresholds, and of the misclassified ones: no fit may see them."""
+        return frozenset(name for images in (self.calibration, self.misclassified) for name in content_ids(images))
+
+    @cached_property
+    def feature_cache(self) -> FeatureCache:
+        """Features that many fits ask for, of all images that trials use; those of failed attacks are left out.
+
+        Sources that options are tried on stand side by side, so that few chunks hold them.
+        """
+        images = [self.calibration, self.misclassified]
+        few = min(entry.sources for entry in self.plan.detectors)
+        for source, sets in self.example_sets.items():
+            first = set(self.images[source].ids[:few])
+            for examples in sets:
+                ranks = [(name not in first, hash_rank(self.plan.seed, name)) for name in examples.ids]
+                rows = sorted(range(len(ranks)), key=ranks.__getitem__)
+                images += [examples.clean[rows], examples.noisy[NOISY][rows]]
+                images += [
+                    attacked[[row for row in rows if examples.success[attack][row]]]
+                    for attack, attacked in examples.adversarial.items()
+                ]
+        network = classifier_digest(self.classifier, tuple(self.calibration.shape[1:]))
+        # reference images are the clean ones that detectors are fitted to, in the order in which they were selected
+        sources, used = self.images[self.source], {name for each in self.example_sets[self.source] for name in each.ids}
+        references = sources.take([row for row, name in enumerate(sources.ids) if name in used])
+        return FeatureCache(self.classifier, network, [each for each in images if len(each)], self.cache, references)
+
+    def save(self, folder: Path) -> None:
+        """Writes everything but the plan to a folder, for other processes."""
+        save_weights(self.classifier.module, folder / WEIGHTS)
+        for source, sets in self.example_sets.items():
+            for place, examples in enumerate(sets):
+                examples.save(_set_path(folder, source == self.other, place))
+        arrays = {"calibration": self.calibration.numpy(), "misclassified": self.misclassified.numpy()}
+        labelled = {**self.images, **({} if self.extra_clean is None else {EXTRA: self.extra_clean})}
+        for source, images in labelled.items():
+            arrays |= {f"images {source}": images.images.numpy(), f"labels {source}": images.labels.numpy()}
+        content = {
+            "classes": self.classifier.classes,
+            "ids": {source: images.ids for source, images in labelled.items()},
+            "sets": {source: len(sets) for source, sets in self.example_sets.items()},
+            "data digests": dict(self.data_digests),
+            "network facts": dict(self.network_facts),
+        }
+        artifact.write(folder / IMAGES, KIND, SCHEMA, {"content": json.dumps(content)}, arrays)
+
+    @classmethod
+    def load(cls, folder: Path, plan: Plan, cache: Cache | None) -> "EvaluationData":
+        """Returns what save wrote."""
+        manifest, arrays = artifact.read(folder / IMAGES, KIND, SCHEMA)
+        content = json.loads(manifest["content"])
+        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        labelled = {
+            source: LabelledImages(tensors[f"images {source}"], tensors[f"labels {source}"], tuple(ids))
+            for source, ids in content["ids"].items()
+        }
+        classes = content["classes"]
+        classifier = replace(new_classifier(plan), classes=None if classes is None else tuple(classes))
+        load_weights(classifier.module, folder / WEIGHTS)
+        classifier.module.eval().requires_grad_(False)
+        extra_clean, facts = labelled.pop(EXTRA, None), content["network facts"]
+        apart = (tensors["calibration"], tensors["misclassified"], extra_clean)
+        data = cls(plan, cache, classifier, labelled, *apart, content["data digests"], facts)
+        sets = {
+            source: tuple(Examples.load(_set_path(folder, source == data.other, place)) for place in range(count))
+            for source, count in content["sets"].items()
+        }
+        return replace(data, example_sets=sets)
+
+
+def assign_folds(labels: Iterable[int]) -> list[int]:
+    """Returns the fold of each image; in every class folds take turns, so that every beginning is spread over all."""
+    counts: dict[int, int] = {}
+    folds = []
+    for label in labels:
+        folds.append((counts.get(label, 0) + label) % FOLDS)
+        counts[label] = counts.get(label, 0) + 1
+    return folds
+
+
+def one_twin(examples: Examples) -> Examples:
+    """Returns examples in which each source has one adversarial twin, of an attack drawn among those that succeeded.
+
+    So a fit to several attacks has as many rows, and as large a share of adversarial ones, as a fit to one.
+    """
+    if len(examples.attacks) == 1:
+        return examples.for_attack(examples.attacks[0])
+    succeeded = _successes(examples)
+    chosen = np.zeros_like(succeeded)
+    for row, name in enumerate(examples.ids):
+        places = np.flatnonzero(succeeded[row])
+        if len(places):
+            chosen[row, places[image_seed(examples.seed, f"one of several\0{name}") % len(places)]] = True
+    success = {attack: torch.from_numpy(chosen[:, place].copy()) for place, attack in enumerate(examples.attacks)}
+    return every_twin(replace(examples, success=success))
+
+
+def every_twin(examples: Examples) -> Examples:
+    """Returns the sources on which an attack succeeded, each with all its adversarial twins."""
+    rows = np.flatnonzero(_successes(examples).any(axis=1))
+    if not len(rows):
+        raise InputError(f"{', '.join(examples.attacks)} succeeded on none of {len(examples)} images")
+    return examples.take(rows, "an attack succeeded")
+
+
+def _successes(examples: Examples) -> NDArray[np.bool_]:
+    """Where attacks succeeded, (N, attacks)."""
+    return torch.stack(list(examples.success.values()), 1).numpy()
+
+
+def _digest(examples: Examples, attack: str) -> str:
+    """A digest of all that a trial of one attack sees; other attacks count only by the noise that they share."""
+    arrays = [examples.clean, examples.noisy[NOISY], examples.adversarial[attack], examples.success[attack]]
+    return digest_of((attack, *examples.ids, *(array.numpy() for array in (*arrays, examples.labels))))
+
+
+def _set_path(folder: Path, is_other: bool, place: int) -> Path:
+    return folder / f"{'second' if is_other else 'first'}-{place}.examples"
