@@ -10,27 +10,29 @@ from typing import Any, cast
 import numpy as np
 from PIL import Image
 
-from benfourier.report.counterparts import SETTINGS
-from benfourier.store.ledger import Ledger
+from benfourier.metrics.ranking import roc
+from benfourier.report.paper import OPTIONS
+from benfourier.store import ledger
 from benfourier.store.records import (
+    AttackSummary,
     Cell,
-    Control,
     Cost,
-    Crafted,
     Estimate,
     Failure,
+    Floats,
+    Inputs,
     KsResult,
     LayerFit,
+    NoiseControl,
     Outcome,
     Picture,
     Profile,
     Record,
     Run,
-    Scores,
 )
 
 DETECTORS = {"mbf": 0.985, "kd-bu": 0.82, "mahalanobis": 0.55, "lid": 0.88, "c1c2": 0.8, "defense-gan": 0.72}
-TRIVIAL = {"max-softmax": 0.9}
+BASELINE = {"max-softmax": 0.9}
 ATTACKS = ("bim", "cw-l2", "deepfool", "r-pgd")
 STRENGTHS = tuple(f"bim-fixed {eps}" for eps in (0.1, 0.15, 0.2, 0.3))
 HARD = {"deepfool": 0.12, "bim-fixed 0.1": 0.1}  # how much AUROC mbf loses there
@@ -73,36 +75,36 @@ class Maker:
         apart = math.sqrt(2) * NormalDist().inv_cdf(target)
         clean, noisy = draws.normal(size=(2, self.rows)).astype(np.float32)
         adversarial = draws.normal(apart, size=self.rows).astype(np.float32)
-        ids = tuple(f"{source}/{number}" for number in range(self.rows))
-        folds = tuple(number % 5 for number in range(self.rows))
-        scores = Scores(ids, folds, clean, noisy, adversarial)
-        return Cell(label, source, self.rows, self.metrics(scores, detector), scores)
+        curve = roc(np.stack([clean, noisy, adversarial]), np.arange(self.rows) % 5).astype(np.float32)
+        return Cell(label, source, self.rows, self.metrics(clean, noisy, adversarial, detector), curve)
 
     def target(self, detector: str, fitted: Sequence[str], attack: str) -> float:
-        top = {**DETECTORS, **TRIVIAL}[detector]
+        top = {**DETECTORS, **BASELINE}[detector]
         lost = HARD.get(attack, 0.0) if detector == "mbf" else 0.0
         foreign = 0.03 if detector != "max-softmax" and attack not in fitted else 0.0
         return min(0.995, max(0.4, top - lost - foreign))
 
-    def metrics(self, scores: Scores, detector: str) -> dict[str, Estimate]:
-        benign = np.concatenate([scores.clean, scores.noisy])
-        auroc = float((scores.adversarial[:, None] > benign).mean())
-        half = float(np.median(scores.adversarial)) / 2
-        right = [*(benign <= half), *(scores.adversarial > half)]
-        found = {
+    def metrics(self, clean: Floats, noisy: Floats, adversarial: Floats, detector: str) -> dict[str, Estimate]:
+        benign = np.concatenate([clean, noisy])
+        auroc = float((adversarial[:, None] > benign).mean())
+        half = float(np.median(adversarial)) / 2
+        right = [*(benign <= half), *(adversarial > half)]
+        metrics = {
             "auroc": self.near(auroc),
             "accuracy": self.near(float(np.mean(right))),
             "aupr": self.near(auroc - 0.03),
         }
         for rate in (0.05, 0.01):
-            threshold = np.quantile(scores.clean, 1 - rate)
-            found[f"tpr@{100 * rate:g}%"] = self.near(float((scores.adversarial > threshold).mean()))
-        found["fpr-clean@5%"] = self.near(0.05)
-        found["fpr-noisy@5%"] = Estimate(0.07, math.nan, math.nan)
+            threshold = np.quantile(clean, 1 - rate)
+            metrics[f"tpr@{100 * rate:g}%"] = self.near(float((adversarial > threshold).mean()))
+        for place, kind in enumerate(("clean", "noisy", "sure@95%", "sure@90%", "sure@75%", "sure@50%"), 1):
+            metrics[f"auroc-{kind}"] = self.near(max(0.0, auroc - 0.01 * place))
+        metrics["fpr-clean@5%"] = self.near(0.05)
+        metrics["fpr-noisy@5%"] = Estimate(0.07, math.nan, math.nan)
         if detector != "max-softmax":
-            over = auroc - TRIVIAL["max-softmax"]
-            found["over-trivial"] = Estimate(over, over - 0.02, over + 0.02)
-        return found
+            gain = auroc - BASELINE["max-softmax"]
+            metrics["auroc-gain"] = Estimate(gain, gain - 0.02, gain + 0.02)
+        return metrics
 
     def near(self, value: float) -> Estimate:
         wide = 1.96 * math.sqrt(max(value * (1 - value), 1e-4) / self.rows)
@@ -112,16 +114,17 @@ class Maker:
         self, protocol: str, detector: str, fitted: Sequence[str], tested: Sequence[str], there: str = ""
     ) -> Outcome:
         cells = tuple(self.cell(detector, fitted, attack, there or self.source) for attack in tested)
-        told = [cell.metrics["auroc"] for cell in cells if cell.metrics]
+        aurocs = [cell.metrics["auroc"] for cell in cells if cell.metrics]
         overall = {"fpr-misclassified@5%": self.near(0.31)}
         if protocol in ("mixed", "strength-transfer"):
             overall |= {
-                "worst-auroc": min(told, key=lambda e: e.value),
+                "worst-auroc": min(aurocs, key=lambda e: e.value),
                 "mead@5%": self.near(0.61),
                 "mead@1%": self.near(0.4),
             }
         return Outcome(
             key=f"{protocol} {detector} {fitted} {there}",
+            inputs="inputs",
             protocol=protocol,
             detector=self.name(detector),
             method=detector,
@@ -136,13 +139,11 @@ class Maker:
             calibration=1200,
             seconds={"fit": 1.5, "score": 0.25},
             seed=self.seed,
-            versions={"torch": "2.13.0"},
-            digests={"weights": "abc"},
             reduced=REDUCED.get(detector, ""),
         )  # fmt: skip
 
     def outcomes(self) -> Iterator[Outcome]:
-        for detector in (*DETECTORS, *TRIVIAL):
+        for detector in (*DETECTORS, *BASELINE):
             for attack in ATTACKS:
                 yield self.outcome("non-transfer", detector, [attack], [attack])
                 others = [other for other in ATTACKS if other != attack]
@@ -160,14 +161,14 @@ class Maker:
             ):
                 yield self.outcome("strength-transfer", detector, fitted, tested)
 
-    def crafted(self) -> Iterator[Crafted]:
+    def attack_summaries(self) -> Iterator[AttackSummary]:
         for place, attack in enumerate((*ATTACKS, *STRENGTHS)):
             options: dict[str, Any] = {"eps": float(attack.split()[1])} if attack in STRENGTHS else {}
-            funnel = (("read", 400), ("rightly classified", 330), ("noisy twin too", 300), ("attacked", 300))
+            remaining = (("read", 400), ("rightly classified", 330), ("noisy twin too", 300), ("attacked", 300))
             reduced = "150 source images" if attack == "cw-l2" else ""
-            yield Crafted(
+            yield AttackSummary(
                 f"c{place}", self.source, self.name(attack), attack.split()[0], options,
-                300, 290 - 7 * place, 0.4 + 0.3 * place, 0.02, 40.0, 0.015, funnel, self.seed, reduced,
+                300, 290 - 7 * place, 0.4 + 0.3 * place, 0.02, 40.0, 0.015, remaining, self.seed, reduced,
             )  # fmt: skip
 
     def profiles(self) -> Iterator[Profile]:
@@ -183,7 +184,7 @@ class Maker:
                     (mean + noise).astype(np.float32), deviation.astype(np.float32),
                 )  # fmt: skip
 
-    def fits(self) -> Iterator[LayerFit | Control]:
+    def fits(self) -> Iterator[LayerFit | NoiseControl]:
         values = np.arange(len(self.layers), dtype=np.float32)
         for kind in ("clean", *ATTACKS):
             yield LayerFit(
@@ -191,14 +192,19 @@ class Maker:
                 0.1 + 0.01 * values, 1 + values, 0.5 * values,
             )  # fmt: skip
         for attack in ATTACKS:
-            for what, value in (("responses", 0.98), ("own shapes", 0.8), ("same shapes", 0.5)):
-                found = Estimate(value, value - 0.02, value + 0.02)
-                yield Control(f"n {attack} {what}", self.source, self.name(attack), what, 240, 60, found)
+            for what, value in (("activations", 0.98), ("own shapes", 0.8), ("same shapes", 0.5)):
+                auroc = Estimate(value, value - 0.02, value + 0.02)
+                yield NoiseControl(f"n {attack} {what}", self.source, self.name(attack), what, 240, 60, auroc)
 
     def ks(self) -> Iterator[KsResult]:
         kinds = ("clean", "noisy", *ATTACKS)
-        more = {"p-exact": 0.08, "p-bootstrap": 0.03, "p-adjusted": 0.4, "rejected": 0.125}
-        more |= {"bootstrap-below-0.05": 0.95, "any-shape-below-0.05": 0.05}
+        more = {
+            "p-any-shape": 0.08,
+            "any-shape-below-0.05": 0.05,
+            "p-exact": 0.08,
+            "p-adjusted": 0.4,
+            "rejected": 0.125,
+        }
         for split in ("train", "test"):
             for kind in kinds:
                 yield KsResult(f"h1 {split} {kind}", "h1", self.source, split, self.name(kind), 60, 0.3, 0.075, more)
@@ -212,8 +218,8 @@ class Maker:
             yield KsResult(f"s {kind}", "h2-sources", "train|test", "test", self.name(kind), 60, 0.1, 0.4, {})
 
     def costs(self) -> Iterator[Cost]:
-        for place, detector in enumerate((*DETECTORS, *TRIVIAL)):
-            needs = ("searches",) if detector in ("c1c2", "defense-gan") else ("listens",)
+        for place, detector in enumerate((*DETECTORS, *BASELINE)):
+            needs = ("search",) if detector in ("c1c2", "defense-gan") else ("forward",)
             yield Cost(f"t {detector}", self.name(detector), detector, needs, 64, 2.0, 2.0 + 4.0**place / 9, 0.01)
 
     def records(self) -> Iterator[Record]:
@@ -229,8 +235,16 @@ class Maker:
         network = {"name": "lid-cifar10", "accuracy": 0.82, "layers": list(self.layers)}
         versions, machine = {"python": "3.11", "torch": "2.13.0"}, {"cpu": "a processor", "threads": 2}
         yield Run("run", self.name("plan"), settings, "here", versions, machine, network, "2000-01-01T00:00:00Z")
-        for made in (self.crafted(), self.outcomes(), self.profiles(), self.fits(), self.ks(), self.costs()):
-            yield from cast("Iterator[Record]", made)
+        yield Inputs("inputs", {"weights": "abc"}, {"torch": "2.13.0"})
+        for records in (
+            self.attack_summaries(),
+            self.outcomes(),
+            self.profiles(),
+            self.fits(),
+            self.ks(),
+            self.costs(),
+        ):
+            yield from cast("Iterator[Record]", records)
         yield Failure("broken", f"lid on {self.name('bim')}", self.name("the disk is full"))
 
 
@@ -247,24 +261,23 @@ def searched(*efforts: tuple[int, int]) -> Iterator[Record]:
 
 def several(source: str = "cifar10") -> Iterator[Record]:
     """Each trial of mbf with our settings, then boosted trees, then the paper's settings."""
-    given: dict[str, dict[str, Any]] = {"mbf": {"classifier": None}, "mbf, boosted trees": {"classifier": "boosted"}}
-    given |= {"paper, γ = scale": {**SETTINGS, "gamma": "scale"}, "mbf, paper": {**SETTINGS, "seed": 0}}
+    settings: dict[str, dict[str, Any]] = {"mbf": {"head": None}, "mbf, boosted trees": {"head": "boosted"}}
+    settings |= {"paper, γ = scale": {**OPTIONS, "gamma": "scale"}, "mbf, paper": {**OPTIONS, "seed": 0}}
     for record in Maker(source=source, rows=40).records():
         if isinstance(record, Outcome) and record.method == "mbf":
-            for label, options in given.items():
+            for label, options in settings.items():
                 yield replace(record, key=f"{record.key} {label}", detector=label, options=options)
         elif isinstance(record, Cost) and record.method == "mbf":
-            yield from (replace(record, key=f"{record.key} {label}", detector=label) for label in given)
+            yield from (replace(record, key=f"{record.key} {label}", detector=label) for label in settings)
         else:
             yield record
 
 
 def write(folder: Path, records: Iterator[Record] | Sequence[Record]) -> Path:
     """A ledger of these records."""
-    ledger = Ledger(folder / "ledger.jsonl")
-    for record in records:
-        ledger.append(record)
-    return ledger.path
+    path = folder / "ledger.jsonl"
+    ledger.write(path, records)
+    return path
 
 
 def pictures(folder: Path, maker: Maker, each: int = 1) -> Iterator[Picture]:

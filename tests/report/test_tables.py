@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from benfourier.report.gathering import gather, newest
-from benfourier.report.sections import sections
+from benfourier.report.registry import build
+from benfourier.report.results import Results, newest
 from benfourier.report.table import BELOW, BEST, FEW, Entry, Row, Table
-from benfourier.store.ledger import Ledger, read
+from benfourier.store.ledger import read, write
 from benfourier.store.records import Cell, Estimate, Failure, Outcome, Record, Run
 from tests.report.ledgers import ATTACKS, DETECTORS, STRENGTHS, Maker
 from tests.report.ledgers import FEW as SUCCESSES
@@ -19,7 +19,7 @@ RECORDS = tuple(MAKER.records())
 
 
 def tables(records: tuple[Record, ...] = RECORDS, paper: str | None = None) -> dict[str, Table]:
-    return {table.id: table for section in sections(gather(records, paper)) for table in section.tables}
+    return build(Results.from_records(records, paper)).tables
 
 
 ALL = tables()
@@ -45,11 +45,11 @@ def outcome(protocol: str, detector: str, *fitted: str) -> Outcome:
 
 @pytest.mark.parametrize("metric", ["auroc", "accuracy", "aupr"])
 def test_a_cell_holds_value_and_interval_in_percent(metric: str) -> None:
-    wanted = outcome("non-transfer", "lid", "bim").cells[0].metrics[metric]
+    expected = outcome("non-transfer", "lid", "bim").cells[0].metrics[metric]
     found = place(ALL[f"non-transfer-{metric}"], "lid", "bim")
-    assert found.value == pytest.approx(100 * wanted.value)
-    assert [found.low, found.high] == pytest.approx([100 * wanted.low, 100 * wanted.high])
-    assert found.text.startswith(f"{100 * wanted.value:.1f}")
+    assert found.value == pytest.approx(100 * expected.value)
+    assert [found.low, found.high] == pytest.approx([100 * expected.low, 100 * expected.high])
+    assert found.text.startswith(f"{100 * expected.value:.1f}")
 
 
 def test_the_papers_number_stands_beside_ours() -> None:
@@ -84,7 +84,7 @@ def test_mbf_comes_first_and_max_softmax_last() -> None:
 
 
 def test_attacks_stand_in_the_order_of_the_plan() -> None:
-    backwards = gather((RECORDS[0], *reversed(RECORDS[1:])))
+    backwards = Results.from_records((RECORDS[0], *reversed(RECORDS[1:])))
     assert backwards.attacks == (*ATTACKS, *STRENGTHS)
 
 
@@ -118,7 +118,7 @@ def test_what_was_reduced_stands_in_footnotes_of_rows_and_columns() -> None:
 
 def test_a_cell_surely_below_max_softmax_is_marked() -> None:
     found = place(ALL["non-transfer-auroc"], "mbf", "deepfool")
-    assert outcome("non-transfer", "mbf", "deepfool").cells[0].metrics["over-trivial"].high < 0
+    assert outcome("non-transfer", "mbf", "deepfool").cells[0].metrics["auroc-gain"].high < 0
     assert (found.emphasis, found.text[-1]) == (BELOW, "▼")
 
 
@@ -131,22 +131,22 @@ def test_the_highest_of_a_column_is_marked_as_best() -> None:
 
 
 def test_a_value_without_interval_is_shown_alone() -> None:
-    found = place(ALL["fpr-noisy"], "mbf", "bim")
+    found = place(ALL["non-transfer-fpr-noisy-5"], "mbf", "bim")
     assert (found.text, found.low, found.interval) == ("7.0", None, "")
 
 
 def test_false_alarms_on_misclassified_images_come_from_the_outcomes() -> None:
-    assert place(ALL["fpr-misclassified"], "lid", "r-pgd").text == "31.0"
+    assert place(ALL["non-transfer-fpr-misclassified-5"], "lid", "r-pgd").text == "31.0"
 
 
 def test_a_rate_that_no_cell_has_makes_no_table() -> None:
-    assert "tpr-5" in ALL
-    assert "tpr-0.1" not in ALL
+    assert "non-transfer-tpr-5" in ALL
+    assert "non-transfer-tpr-0.1" not in ALL
 
 
 def test_the_diagonal_of_a_transfer_matrix_comes_from_non_transfer_trials() -> None:
-    wanted = outcome("non-transfer", "mbf", "cw-l2").cells[0].metrics["auroc"].value
-    assert place(ALL["attack-transfer-auroc-1"], "cw-l2", "cw-l2").value == pytest.approx(100 * wanted)
+    expected = outcome("non-transfer", "mbf", "cw-l2").cells[0].metrics["auroc"].value
+    assert place(ALL["attack-transfer-auroc-1"], "cw-l2", "cw-l2").value == pytest.approx(100 * expected)
 
 
 def test_strength_transfer_has_both_ways() -> None:
@@ -160,7 +160,7 @@ def test_strength_transfer_has_both_ways() -> None:
 
 def test_mixed_shows_worst_case_and_mead() -> None:
     table, held = ALL["mixed-overall"], outcome("mixed", "mbf", *ATTACKS, *STRENGTHS).overall
-    assert table.columns[:2] == ("worst AUROC", "MEAD at 5\N{NO-BREAK SPACE}%")
+    assert table.columns[:2] == ("Worst AUROC", "MEAD at 5 %")
     assert [entry.value for entry in row(table, "mbf").entries[:2]] == pytest.approx(
         [100 * held["worst-auroc"].value, 100 * held["mead@5%"].value]
     )
@@ -172,16 +172,15 @@ def test_data_transfer_names_both_sources() -> None:
 
 def test_ks_tables_show_d_n_and_the_papers_p() -> None:
     table = ALL["ks-h1"]
-    found = row(table, "deepfool: cifar10, test")
-    shares = ("bootstrap below 0.05, %", "any shape below 0.05, %")
-    assert table.columns == ("p", "p, exact", "p, bootstrap", *shares, "D", "n")
-    assert [entry.text for entry in found.entries] == ["0.075", "0.080", "0.030", "95.0", "5.0", "0.300", "60"]
-    assert str(found.entries[0].paper) == "0.216"
+    line = row(table, "deepfool: cifar10, test")
+    assert table.columns == ("p", "p, any shape", "any shape below 0.05, %", "D", "n")
+    assert [entry.text for entry in line.entries] == ["0.075", "0.080", "5.0", "0.300", "60"]
+    assert str(line.entries[0].paper) == "0.216"
     assert str(row(ALL["ks-h2"], "bim and deepfool: cifar10, test").entries[0].paper) == "0.030"
     assert str(row(ALL["ks-h2-sources"], "bim: train and test").entries[0].paper) == "0.333"
 
 
-def test_holm_is_told_of_h2_only() -> None:
+def test_holm_is_in_the_tables_of_h2_only() -> None:
     table = ALL["ks-h2"]
     assert table.columns == ("p", "p, exact", "p, Holm", "rejected, %", "D", "n")
     assert [entry.text for entry in table.rows[0].entries[2:4]] == ["0.400", "12"]
@@ -189,36 +188,28 @@ def test_holm_is_told_of_h2_only() -> None:
     assert not any("Holm" in note for note in ALL["ks-h1"].notes)
 
 
-@pytest.mark.parametrize(
-    ("bootstrap", "any_shape", "verdict"),
-    [
-        (1.0, 0.5, "it does not hold in 1 of 1 rows, where more images than chance gives are below 0.05 whatever"),
-        (1.0, 0.08, "in 1 of 1 rows it could hold only with heavier tails"),
-        (0.08, 0.0, "in 1 of 1 rows nothing speaks against it, which does not show it"),
-    ],
-)
-def test_what_follows_for_h1_is_said(bootstrap: float, any_shape: float, verdict: str) -> None:
+@pytest.mark.parametrize(("share", "against"), [(0.5, 1), (0.08, 0), (0.0, 0)])
+def test_what_follows_for_h1_is_said(share: float, against: int) -> None:
     """Of 60 images 5 are 8 %; the interval of that share begins at 2.8 %."""
     h1 = next(record for record in MAKER.ks() if record.study == "h1")
-    more = {**h1.more, "bootstrap-below-0.05": bootstrap, "any-shape-below-0.05": any_shape}
-    (said,) = [note for note in tables((replace(h1, more=more),))["ks-h1"].notes if "What follows" in note]
-    assert verdict in said
-    assert said.count("rows") == 1
+    more = {**h1.more, "any-shape-below-0.05": share}
+    (note,) = [note for note in tables((replace(h1, more=more),))["ks-h1"].notes if "What follows" in note]
+    assert f"it does not hold in {against} of 1 rows" in note
 
 
-def test_nothing_follows_for_h1_without_a_bootstrap() -> None:
+def test_nothing_follows_for_h1_without_a_p_for_any_shape() -> None:
     h1 = next(record for record in MAKER.ks() if record.study == "h1")
-    table = tables((replace(h1, more={"p-exact": 0.08}),))["ks-h1"]
-    assert table.columns == ("p", "p, exact", "D", "n")
+    table = tables((replace(h1, more={}),))["ks-h1"]
+    assert table.columns == ("p", "D", "n")
     assert not any("What follows" in note for note in table.notes)
 
 
 def test_the_paired_difference_to_max_softmax_has_a_table_of_its_own() -> None:
-    over = ALL["non-transfer-over"]
+    gain = ALL["non-transfer-auroc-gain"]
     auroc = place(ALL["non-transfer-auroc"], "lid", "bim").value
     assert auroc is not None
-    assert place(over, "lid", "bim").value == pytest.approx(auroc - 90, abs=0.1)
-    assert place(over, "max-softmax", "bim").value is None
+    assert place(gain, "lid", "bim").value == pytest.approx(auroc - 90, abs=0.1)
+    assert place(gain, "max-softmax", "bim").value is None
 
 
 def test_each_layer_has_its_fit_and_each_attack_its_controls() -> None:
@@ -229,8 +220,8 @@ def test_each_layer_has_its_fit_and_each_attack_its_controls() -> None:
     assert f"D is {0.1 + 0.01 * (len(MAKER.layers) - 1) / 2:.2f} in the median layer" in fits.notes[1]
     assert fits.notes[1].endswith(f"at most {0.5 * (len(MAKER.layers) - 1):.2f}, in {MAKER.layers[-1]}.")
     assert f"the offset is below 0.1 in 1 of {len(MAKER.layers)} layers" in fits.notes[2]
-    assert place(ALL["control"], "own shapes", "bim").value == pytest.approx(80)
-    assert place(ALL["control"], "same shapes", "bim").interval == "48.0 to 52.0"
+    assert place(ALL["noise-control"], "own shapes", "bim").value == pytest.approx(80)
+    assert place(ALL["noise-control"], "same shapes", "bim").interval == "48.0 to 52.0"
 
 
 def test_costs_tell_what_a_detector_adds_to_the_network() -> None:
@@ -249,11 +240,11 @@ def test_one_number_of_the_papers_for_two_settings_of_ours_is_no_order_of_these(
     assert told.endswith("and kd-bu; mahalanobis; lid or lid, slower; mbf there.")
 
 
-def test_attacks_are_told_with_success_rate_and_funnel() -> None:
-    found = row(ALL["crafted"], "bim")
+def test_attacks_are_told_with_success_rate_and_remaining_images() -> None:
+    found = row(ALL["attacks"], "bim")
     assert [entry.text for entry in found.entries[:3]] == ["300", "290", "96.7"]
     assert found.entries[2].interval == "94.0 to 98.4"
-    assert row(ALL["funnel"], "bim").entries[1].text == "330"
+    assert row(ALL["remaining"], "bim").entries[1].text == "330"
 
 
 def test_settings_have_paths_as_names() -> None:
@@ -295,10 +286,8 @@ def test_a_fit_to_everything_goes_once_the_plan_has_grown_or_shrunk() -> None:
 def test_failures_are_those_of_the_last_run(tmp_path: Path) -> None:
     run = next(record for record in RECORDS if isinstance(record, Run))
     old, new = (Failure(key, f"study {key}", "StoreError: no") for key in ("old", "new"))
-    ledger = Ledger(tmp_path / "l.jsonl")
-    for record in (run, old, run, new):
-        ledger.append(record)
-    assert gather(read(ledger.path)).failures == (new,)
+    write(tmp_path / "l.jsonl", (run, old, run, new))
+    assert Results.from_records(read(tmp_path / "l.jsonl")).failures == (new,)
 
 
 def test_a_trial_that_was_run_again_counts_before_an_older_one_of_another_plan() -> None:
@@ -321,10 +310,10 @@ def test_a_value_that_is_nan_is_shown_as_missing() -> None:
 
 
 def test_another_label_of_the_same_attack_does_not_stand_beside_the_papers() -> None:
-    strong = next(r for r in MAKER.crafted() if r.attack == "bim")
+    strong = next(r for r in MAKER.attack_summaries() if r.attack == "bim")
     other = replace(strong, key="strong", attack="bim, strong", options={"eps": 1.0})
-    results = gather((*RECORDS, other))
-    assert (results.method_of("bim"), results.method_of("bim, strong")) == ("bim", "bim, strong")
+    results = Results.from_records((*RECORDS, other))
+    assert (results.attack_id("bim"), results.attack_id("bim, strong")) == ("bim", "bim, strong")
 
 
 def test_tables_of_a_second_source_are_named_after_it() -> None:
@@ -337,6 +326,6 @@ def test_tables_of_a_second_source_are_named_after_it() -> None:
 
 def test_a_ledger_of_a_start_and_a_failure_gives_what_it_has() -> None:
     few = tuple(record for record in RECORDS if isinstance(record, Run | Failure))
-    found = sections(gather(few))
-    assert [section.id for section in found] == ["words", "failures", "settings", "paper"]
-    assert found[0].said == ("This ledger holds no finished trial.",)
+    sections = build(Results.from_records(few)).sections
+    assert [section.id for section in sections] == ["summary", "failures", "settings", "paper"]
+    assert sections[0].sentences[0] == "This ledger holds no finished trial."

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from benfourier.report.gathering import gather
-from benfourier.report.page import page
+from benfourier.report.html import page
+from benfourier.report.registry import build
+from benfourier.report.results import Results
 from benfourier.store.ledger import read
 from tests.report.ledgers import ATTACKS, DETECTORS, HOSTILE, SCRIPT, Maker, pictures, write
 
@@ -51,39 +52,39 @@ class Tree(HTMLParser):
         return [attributes for name, attributes in self.found if name == tag]
 
 
-@pytest.fixture(scope="module", name="made")
+@pytest.fixture(scope="module", name="html")
 def page_of_a_full_ledger_with_hostile_names(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("ledger")
     ledger = write(folder, [*MAKER.records(), *pictures(folder, MAKER)])
-    return page(gather(read(ledger)), ledger, show_progress=False)
+    return page(build(Results.from_records(read(ledger))), ledger, show_progress=False)
 
 
 @pytest.fixture(scope="module", name="tree")
-def elements(made: str) -> Tree:
-    return Tree(made)
+def elements(html: str) -> Tree:
+    return Tree(html)
 
 
 def test_every_element_is_closed(tree: Tree) -> None:
     assert (tree.wrong, tree.open) == ([], [])
 
 
-def test_nothing_comes_from_outside(made: str, tree: Tree) -> None:
-    words = re.sub(r'"data:image/png;base64,[^"]*"', "", made)
+def test_nothing_comes_from_outside(html: str, tree: Tree) -> None:
+    words = re.sub(r'"data:image/png;base64,[^"]*"', "", html)
     assert re.findall(r"https?:|//[a-z]|@import|url\((?!#)|data:", words) == ["data:"]  # the policy that allows them
     assert {a["href"][:1] for a in (*tree.all("a"), *tree.all("use"))} == {"#"}
     assert all(image["src"].startswith("data:image/png;base64,") for image in tree.all("img"))
     assert not {"script", "link", "iframe", "object", "base", "form"} & {tag for tag, _ in tree.found}
 
 
-def test_words_of_the_ledger_are_escaped(made: str, tree: Tree) -> None:
-    assert "<script" not in made
-    assert "onerror=" not in re.sub("&[a-z]+;|&#[0-9]+;", "", made).replace("img src=x onerror=alert(1)", "")
-    assert made.count("&lt;script&gt;") > 50
+def test_words_of_the_ledger_are_escaped(html: str, tree: Tree) -> None:
+    assert "<script" not in html
+    assert "onerror=" not in re.sub("&[a-z]+;|&#[0-9]+;", "", html).replace("img src=x onerror=alert(1)", "")
+    assert html.count("&lt;script&gt;") > 50
     assert not any(name.startswith("on") for _, attributes in tree.found for name in attributes)
 
 
-def test_every_table_has_a_caption_and_headings_with_scope(made: str, tree: Tree) -> None:
-    tables = re.findall(r"<table.*?</table>", made, flags=re.DOTALL)
+def test_every_table_has_a_caption_and_headings_with_scope(html: str, tree: Tree) -> None:
+    tables = re.findall(r"<table.*?</table>", html, flags=re.DOTALL)
     assert len(tables) > 30
     assert all(table.count("<caption>") == 1 for table in tables)
     assert {cell.get("scope") for cell in tree.all("th")} == {"col", "row"}
@@ -98,7 +99,8 @@ def test_ids_are_unique_and_links_lead_to_them(tree: Tree) -> None:
 def test_every_figure_and_picture_tells_what_it_shows(tree: Tree) -> None:
     drawn = [part for part in tree.all("div") if part.get("role") == "img"]
     curves, heats, layers, strengths = 2 * len(ATTACKS), len(DETECTORS) + 1, 2 * len(MAKER.layers), 4
-    assert len(drawn) == curves + heats + layers + strengths + 1
+    worst_cases, costs = 1, 1
+    assert len(drawn) == worst_cases + curves + heats + layers + strengths + costs
     assert all(len(part["aria-label"]) > 20 for part in drawn)
     assert len(tree.all("img")) == 3 * len(ATTACKS)
     assert all(image["alt"] for image in tree.all("img"))
@@ -111,21 +113,21 @@ def test_headings_do_not_skip_a_level(tree: Tree) -> None:
     assert all(after - before <= 1 for before, after in pairwise(levels))
 
 
-def test_figures_take_the_colours_of_the_page(made: str) -> None:
-    drawn = "".join(re.findall(r'<div role="img".*?</svg>', made, flags=re.DOTALL))
+def test_figures_take_the_colours_of_the_page(html: str) -> None:
+    drawn = "".join(re.findall(r'<div role="img".*?</svg>', html, flags=re.DOTALL))
     assert "var(--series-1)" in drawn
     assert "var(--ink)" in drawn
     assert "#a0000" not in drawn
-    used = set(re.findall(r"var\((--[a-z0-9-]+)\)", made))
-    light, dark = (set(re.findall(r"(--[a-z0-9-]+):", part)) for part in made.split("prefers-color-scheme: dark", 1))
+    used = set(re.findall(r"var\((--[a-z0-9-]+)\)", html))
+    light, dark = (set(re.findall(r"(--[a-z0-9-]+):", part)) for part in html.split("prefers-color-scheme: dark", 1))
     assert used <= light
     assert used <= dark
 
 
-def test_the_page_is_the_same_every_time(made: str, tmp_path: Path) -> None:
+def test_the_page_is_the_same_every_time(html: str, tmp_path: Path) -> None:
     ledger = write(tmp_path, [*MAKER.records(), *pictures(tmp_path, MAKER)])
-    again = page(gather(read(ledger)), ledger, show_progress=False)
-    assert again == made
+    again = page(build(Results.from_records(read(ledger))), ledger, show_progress=False)
+    assert again == html
 
 
 def test_a_picture_elsewhere_than_beside_the_ledger_is_not_shown(tmp_path: Path) -> None:
@@ -135,14 +137,23 @@ def test_a_picture_elsewhere_than_beside_the_ledger_is_not_shown(tmp_path: Path)
     (folder / other.files[0]).write_bytes(b"no PNG")
     (tmp_path / "secret.png").write_bytes((folder / picture.files[0]).read_bytes())
     outside = replace(picture, files=("../secret.png", str(tmp_path / "secret.png"), "none.png"))
-    made = page(gather([outside, other, replace(third, attack="never made")]), folder / "l.jsonl", show_progress=False)
-    assert made.count("data:image/png") == 2 + 3
-    assert "The files of this picture are not beside the ledger." in made
+    records = [outside, other, replace(third, attack="never made")]
+    html = page(build(Results.from_records(records)), folder / "l.jsonl", show_progress=False)
+    assert html.count("data:image/png") == 2 + 3
+    assert "The files of this picture are not beside the ledger." in html
 
 
 def test_a_ledger_without_outcomes_makes_a_page_that_says_so(tmp_path: Path) -> None:
     few = [record for record in Maker().records() if type(record).__name__ in ("Run", "Failure")]
-    made = page(gather(few), tmp_path / "l.jsonl", show_progress=False)
-    assert "This ledger holds no finished trial." in made
-    assert "lid on bim" in made
-    assert Tree(made).wrong == []
+    html = page(build(Results.from_records(few)), tmp_path / "l.jsonl", show_progress=False)
+    assert "This ledger holds no finished trial." in html
+    assert "lid on bim" in html
+    assert Tree(html).wrong == []
+
+
+def test_the_first_screen_has_findings_then_a_picture_then_the_summary(html: str) -> None:
+    first = html[html.index('<section id="summary"') :]
+    places = [
+        first.index(part) for part in ("Best worst case", 'aria-label="AUROC under every attack', 'id="table-summary"')
+    ]
+    assert places == sorted(places)

@@ -1,0 +1,289 @@
+"""Tables of detection: a summary per detector, the five protocols, and the comparison with C1&C2t/u."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import wraps
+
+from benfourier.metrics.registry import CELL_METRICS, OUTCOME_METRICS
+from benfourier.report.grid import OWN_NOTE, GridRow, grid, grid_rows, headings, paper_notes
+from benfourier.report.paper import VGG19, PaperNumber, all_cells
+from benfourier.report.registry import DOCS, EVERYONE, FULL, PAGE_AND_DOCS, TERMINAL, table
+from benfourier.report.results import ACCURACY, AUROC, GAIN, MEAD, WORST, CellRef, Results, find_cell, fit_name
+from benfourier.report.table import APART, Footnotes, Row, Table, mark_best, number, percent
+from benfourier.store.records import AttackSummary, Estimate, Outcome
+from benfourier.store.vocabulary import BASELINE, DEFAULT_RATE, MBF, ProtocolName
+
+SAME_ATTACK, OTHER_ATTACK, OTHER_DATA, OTHER_STRENGTH, ALL_ATTACKS = ProtocolName
+MAIN_METRICS = (AUROC, ACCURACY)  # shown for every protocol, the others for fits to the tested attack only
+MORE_METRICS = "AUPR, rates of detection and of false alarms, AUROC of parts of the images"
+SUMMARY_COLUMNS = (
+    "same attack, lowest AUROC", "all attacks, lowest AUROC", "all attacks caught at 5 %", "clean rejected at 5 %",
+    "ms per image",
+)  # fmt: skip
+SUMMARY_NOTE = (
+    "Lowest AUROC: that of the attack under which the detector does worst. All attacks caught: share of the images "
+    "whose every successful attack is caught, at 5 % false alarms."
+)
+RATES_NOTE = (
+    "By learning rate of the attack: that of Adam for cw, the step for pgd. The paper's caption says MNIST, its text "
+    "says CIFAR-10 with VGG-19."
+)
+RATE_ATTACKS = {"cw": "cw-l2", "pgd": "r-pgd"}
+
+
+def each_source(make: Callable[..., Iterable[Table]]) -> Callable[..., Iterator[Table]]:
+    """Returns the function for all data; tables of a second source are named after it."""
+
+    @wraps(make)
+    def make_all(results: Results, **keywords: str) -> Iterator[Table]:
+        for place, source in enumerate(results.sources, 1):
+            for each in make(results, source, **keywords):
+                yield each if place == 1 else replace(each, id=f"{each.id}-{place}", title=f"{each.title}, {source}")
+
+    return make_all
+
+
+@table("summary", section="summary", audiences=frozenset({TERMINAL, FULL}))
+@each_source
+def summary(results: Results, source: str) -> Iterator[Table]:
+    """Yields one row per detector: its lowest AUROC, what it catches, its false alarms and its time."""
+    costs = {cost.detector: cost.features_ms for cost in results.costs}
+    rows = []
+    for detector in results.detectors:
+        aurocs = [ref.auroc for ref in results.cells(SAME_ATTACK, source, detector)]
+        outcomes = [outcome for outcome in results.of(ALL_ATTACKS, source) if outcome.detector == detector]
+        overall = outcomes[-1].overall if outcomes else {}
+        estimates = [overall.get(key) for key in (WORST, MEAD, f"fpr-clean@{DEFAULT_RATE}")]
+        lowest = min(aurocs, key=lambda estimate: estimate.value, default=None)
+        entries = (*map(percent, (lowest, *estimates)), number(costs.get(detector, math.nan), ".3g"))
+        rows.append(Row(detector, entries, APART if results.methods[detector] == BASELINE else ""))
+    whole = Table("summary", "Detectors, %", "detector", SUMMARY_COLUMNS, tuple(rows), (SUMMARY_NOTE,))
+    shown = [place for place in range(len(SUMMARY_COLUMNS)) if whole.is_numeric(place)]
+    best = mark_best(rows, columns=range(3))  # fewer false alarms and milliseconds are better
+    lines = tuple(replace(row, entries=tuple(row.entries[place] for place in shown)) for row in best)
+    if shown:
+        yield replace(whole, columns=tuple(SUMMARY_COLUMNS[place] for place in shown), rows=lines)
+
+
+@table("same-attack-accuracy", section=SAME_ATTACK, audiences=PAGE_AND_DOCS, metric=ACCURACY)
+@table("same-attack", section=SAME_ATTACK, audiences=EVERYONE, metric=AUROC)
+@each_source
+def same_attack(results: Results, source: str, metric: str) -> Iterator[Table]:
+    """Yields a metric of detectors fitted to the attack that they are tested on."""
+    yield from _protocol_table(results, results.of(SAME_ATTACK, source), source, metric)
+
+
+@table("same-attack-metrics", section=SAME_ATTACK)
+@each_source
+def same_attack_metrics(results: Results, source: str) -> Iterator[Table]:
+    """Yields a table of every other metric that has values."""
+    rates = [metric.key for metric in OUTCOME_METRICS.values() if metric.better == "lower"]  # they need no attack
+    for metric in dict.fromkeys(key for key in (GAIN, *CELL_METRICS, *rates) if key not in MAIN_METRICS):
+        for each in _protocol_table(results, results.of(SAME_ATTACK, source), source, metric):
+            if each.has_values:
+                yield each if metric == GAIN else replace(each, folded_under=MORE_METRICS)
+
+
+@table("other-data-accuracy", section=OTHER_DATA, metric=ACCURACY)
+@table("other-data", section=OTHER_DATA, audiences=EVERYONE, metric=AUROC)
+@each_source
+def other_data(results: Results, source: str, metric: str) -> Iterator[Table]:
+    """Yields a metric of detectors tested on images of another source."""
+    outcomes = results.of(OTHER_DATA, source)
+    for other in dict.fromkeys(cell.source for outcome in outcomes for cell in outcome.cells):
+        tested = [outcome for outcome in outcomes if any(cell.source == other for cell in outcome.cells)]
+        for each in _protocol_table(results, tested, other, metric):
+            yield replace(each, title=f"{each.title}, fitted to {source}, tested on {other}")
+
+
+def _protocol_table(results: Results, outcomes: Sequence[Outcome], tested: str, metric: str) -> Iterator[Table]:
+    """A metric of fits to the tested attack, beside the paper's numbers; the outcomes are of one protocol."""
+    attacks = results.attacks_of(outcomes)
+    if not attacks:
+        return
+    protocol, source = outcomes[0].protocol, outcomes[0].source
+    paper, facts = results.paper(source), CELL_METRICS.get(metric) or OUTCOME_METRICS[metric]
+    rows = grid_rows(
+        results,
+        attacks,
+        lambda detector, attack: find_cell(outcomes, detector, attack, attack),
+        lambda detector, attack: paper.beside(protocol, metric, detector, attack, attack),
+    )
+    heads, reduced = headings(results, attacks, tested)
+    beside = paper_notes(paper, source, rows) if metric in MAIN_METRICS else []
+    notes = [*reduced, *beside, *([facts.note] if facts.note else [])]
+    name = f"{protocol}-{metric}".replace("@", "-").replace("%", "")
+    best = facts.better == "higher"
+    yield grid(name, f"{facts.title}, {facts.unit}", metric, heads, rows, best=best, notes=notes)
+
+
+@table("all-attacks-accuracy", section=ALL_ATTACKS, metric=ACCURACY)
+@table("all-attacks", section=ALL_ATTACKS, audiences=EVERYONE, metric=AUROC)
+@each_source
+def all_attacks(results: Results, source: str, metric: str) -> Iterator[Table]:
+    """Yields a metric of detectors fitted to all attacks together."""
+    outcomes = results.of(ALL_ATTACKS, source)
+    attacks = results.attacks_of(outcomes)
+    if attacks:
+        heads, reduced = headings(results, attacks, source)
+        rows = grid_rows(results, attacks, lambda detector, attack: find_cell(outcomes, detector, None, attack))
+        title = f"{CELL_METRICS[metric].title}, %, fitted to all attacks together"
+        yield grid(f"{ALL_ATTACKS}-{metric}", title, metric, heads, rows, notes=reduced)
+
+
+@table("all-attacks-overall", section=ALL_ATTACKS, audiences=PAGE_AND_DOCS)
+@each_source
+def all_attacks_overall(results: Results, source: str) -> Iterator[Table]:
+    """Yields the metrics over all attacks of each detector."""
+    outcomes = {outcome.detector: outcome for outcome in results.of(ALL_ATTACKS, source)}
+    metrics = [m for m in OUTCOME_METRICS.values() if any(m.key in outcome.overall for outcome in outcomes.values())]
+    footnotes, rows = Footnotes(), []
+    for detector in (label for label in results.detectors if label in outcomes):
+        outcome = outcomes[detector]
+        entries = tuple(percent(outcome.overall.get(metric.key)) for metric in metrics)
+        label = footnotes.mark(detector, outcome.reduced)
+        rows.append(Row(label, entries, APART if outcome.method == BASELINE else ""))
+    columns = tuple(metric.title for metric in metrics)
+    notes = (*footnotes.notes, *dict.fromkeys(metric.note for metric in metrics if metric.note))
+    yield Table("mixed-overall", "All attacks on an image at once, %", "detector", columns, tuple(rows), notes)
+
+
+@table("other-attack", section=OTHER_ATTACK)
+@each_source
+def other_attack(results: Results, source: str) -> Iterator[Table]:
+    """Yields a table per metric and detector: fitted to one attack, tested on each."""
+    for metric in MAIN_METRICS:
+        for detector in results.detectors:
+            yield from transfer_table(results, source, detector, metric)
+
+
+@table("other-attack-mbf", section=OTHER_ATTACK, audiences=frozenset({DOCS}))
+@each_source
+def other_attack_mbf(results: Results, source: str) -> Iterator[Table]:
+    """Yields AUROC of the mbf that the paper's stands beside."""
+    if results.paper_mbf is not None:
+        yield from transfer_table(results, source, results.paper_mbf, AUROC)
+
+
+def transfer_table(results: Results, source: str, detector: str, metric: str) -> Iterator[Table]:
+    """Yields the table of one detector; nothing if it did not take part."""
+    rows, paper = transfer_rows(results, source, detector, metric), results.paper(source)
+    if not rows:
+        return
+    # of other settings of mbf than the paper's own the table says where the paper's numbers stand, if it has any
+    ids = [results.attack_id(row.name) for row in rows]
+    is_known = any(paper.beside(OTHER_ATTACK, metric, MBF, fitted, attack) for fitted in ids for attack in ids)
+    is_other = results.paper_mbf and is_known and not any(any(row.paper_names) for row in rows)
+    notes = [OWN_NOTE.format(results.paper_mbf)] if is_other else paper_notes(paper, source, rows)
+    title = f"{CELL_METRICS[metric].title} of {detector}, %"
+    name = f"{OTHER_ATTACK}-{metric}-{results.detectors.index(detector) + 1}"
+    columns = [row.name for row in rows]
+    each = grid(name, title, metric, columns, rows, row_heading="fit ↓ test →", best=False, notes=notes)
+    yield replace(each, folded_under="Accuracy, detector by detector") if metric == ACCURACY else each
+
+
+def transfer_rows(results: Results, source: str, detector: str, metric: str) -> tuple[GridRow, ...]:
+    """Returns a row per attack in the fit; the diagonal may come from fits that were tested on the same attack."""
+    crossed = [outcome for outcome in results.of(OTHER_ATTACK, source) if outcome.detector == detector]
+    if not crossed:
+        return ()
+    every = results.of(OTHER_ATTACK, source)
+    labels = {label for outcome in every for label in (*outcome.fitted, *(cell.attack for cell in outcome.cells))}
+    attacks = [attack for attack in results.attacks if attack in labels]
+    paper, name = results.paper(source), results.paper_detector(crossed[-1])
+    outcomes = (*results.of(SAME_ATTACK, source), *every)
+    ids = [results.attack_id(attack) for attack in attacks]
+    rows = []
+    for fitted, own_id in zip(attacks, ids, strict=True):
+        cells = tuple(find_cell(outcomes, detector, fitted, attack) for attack in attacks)
+        numbers = tuple(paper.beside(OTHER_ATTACK, metric, name, own_id, attack) for attack in ids)
+        rows.append(GridRow(fitted, cells, numbers, paper_names=(name,) * len(attacks)))
+    return tuple(rows)
+
+
+@table("other-strength", section=OTHER_STRENGTH)
+@each_source
+def other_strength(results: Results, source: str) -> Iterator[Table]:
+    """Yields tables of fits to boundary attacks, tested at fixed strengths, and of fits to these, tested on all."""
+    outcomes, boundary = results.of(OTHER_STRENGTH, source), results.boundary_attacks
+    near = [outcome for outcome in outcomes if set(outcome.fitted) <= boundary]
+    far = [outcome for outcome in outcomes if outcome not in near]
+    yield from _strength_tables(results, "strength-up", "boundary attacks, tested at fixed strengths", near)
+    yield from _strength_tables(results, "strength-down", "fixed strengths, tested on all attacks", far)
+
+
+def _strength_tables(results: Results, name: str, way: str, outcomes: Sequence[Outcome]) -> Iterator[Table]:
+    columns = results.attacks_of(outcomes)
+    fits = {outcome.fitted for outcome in outcomes if outcome.fitted}
+    # where all were fitted to the same attacks the rows need not say it
+    shared = [f"Fitted to {', '.join(fit)} together." for fit in fits if len(fits) == 1 and len(fit) > 1]
+    rows = []
+    for detector in results.detectors:
+        own = [outcome for outcome in outcomes if outcome.detector == detector]
+        for fitted in dict.fromkeys(outcome.fitted for outcome in own):
+            same = [outcome for outcome in own if outcome.fitted == fitted]
+            label = detector if shared else f"{detector}, {fit_name(fitted)}"
+            cells = tuple(find_cell(same, detector, None, column) for column in columns)
+            rows.append(GridRow(label, cells, (None,) * len(columns), same[0].method == BASELINE))
+    if not any(row.is_baseline for row in rows):
+        rows += [row for row in grid_rows(results, columns, lambda *_: None) if row.is_baseline]
+    heading = "detector" if shared else "detector, fitted to"
+    for metric in MAIN_METRICS if outcomes else ():
+        title = f"{CELL_METRICS[metric].title}, %, fitted to {way}"
+        each = grid(f"{name}-{metric}", title, metric, columns, rows, row_heading=heading, best=False, notes=shared)
+        yield replace(each, folded_under=title) if metric == ACCURACY else each
+
+
+@dataclass(frozen=True)
+class RateCell:
+    """A cell of the paper's comparison with C1&C2t/u, and ours."""
+
+    detector: str  # the paper's name
+    attack: str  # cw or pgd
+    rate: str  # learning rate of the attack, as printed
+    number: PaperNumber  # the paper's AUROC
+    auroc: Estimate | None  # ours; None if there is none
+    label: str  # of our detector
+
+
+def rate_cells(results: Results) -> tuple[RateCell, ...]:
+    """Returns all cells of that comparison, for results that stand beside it; else nothing."""
+    if results.paper().database != VGG19:
+        return ()
+    # of several fits to an attack that of a detector with plain settings counts, then the newest
+    newest_first = results.of(SAME_ATTACK)[::-1]
+    outcomes = sorted(newest_first, key=lambda outcome: outcome.detector != outcome.method)
+    cells = []
+    for place, printed in ((cell.place, cell.number) for cell in all_cells() if cell.place["table"] == "c1c2"):
+        detector, attack, rate = (place[key] for key in ("detector", "attack", "rate"))
+        attacks = {each.attack for each in results.attack_summaries if _rate(each, RATE_ATTACKS[attack]) == float(rate)}
+        own = (CellRef(outcome, cell) for outcome in outcomes for cell in outcome.cells if cell.attack in attacks)
+        refs = (ref for ref in own if results.paper_detector(ref.outcome) == detector and AUROC in ref.cell.metrics)
+        auroc, label = next(((ref.auroc, ref.outcome.detector) for ref in refs), (None, detector))
+        cells.append(RateCell(detector, attack, rate, printed, auroc, label))
+    return tuple(cells)
+
+
+def _rate(summary: AttackSummary, method: str) -> float | None:
+    """Learning rate or step of an attack; None for another method, or one that goes beyond the boundary."""
+    options = summary.options
+    is_other = summary.method != method or options.get("confidence")
+    return None if is_other else options.get("lr", options.get("step"))
+
+
+@table("c1c2", section=SAME_ATTACK, audiences=PAGE_AND_DOCS)
+def learning_rates(results: Results) -> Iterator[Table]:
+    """Yields the comparison with C1&C2t/u by learning rate; nothing if there is no such cell."""
+    cells = rate_cells(results)
+    if not any(cell.auroc for cell in cells):
+        return
+    columns = tuple(dict.fromkeys(f"{cell.attack} at {cell.rate}" for cell in cells))
+    rows = tuple(
+        Row(detector, tuple(percent(cell.auroc, cell.number) for cell in cells if cell.detector == detector))
+        for detector in dict.fromkeys(cell.detector for cell in cells)
+    )
+    labels = {cell.detector: cell.label for cell in cells if cell.auroc and cell.label != cell.detector}
+    ours = [f"Ours: {results.network}", *(f"{detector} is “{label}”" for detector, label in labels.items())]
+    notes = (RATES_NOTE, f"{'; '.join(ours)}.")
+    yield Table("c1c2", "AUROC beside C1&C2t/u, %", "detector", columns, rows, notes, differs_from_paper=True)

@@ -1,0 +1,68 @@
+"""Figures as SVG: files, and panels for the page."""
+
+import re
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from benfourier.report import drawing
+from benfourier.report.registry import DOCS, Figure, build
+from benfourier.report.results import Results
+from tests.report.ledgers import HOSTILE, SCRIPT, Maker
+
+RESULTS = Results.from_records(Maker(rows=40, renamed={"bim": HOSTILE, "mbf": f"a|b {SCRIPT}"}).records())
+FIGURES = build(RESULTS).figures
+NAMES = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.id)
+def test_a_file_is_whole_and_needs_nothing_from_outside(figure: Figure) -> None:
+    text = drawing.file(figure)
+    tree = ET.fromstring(text)  # noqa: S314
+    assert [part.text for part in tree.findall(f"{NAMES}title")] == [figure.title]
+    (description,) = tree.findall(f"{NAMES}desc")
+    assert all(panel.alt in str(description.text) for panel in figure.panels)
+    assert not re.search(r"var\(|<script|https?://(?!www\.w3\.org/)", text)
+    ids = [part.get("id") for part in tree.iter() if part.get("id")]
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r"#([a-z][0-9a-f]{9,})", text)) <= set(ids)
+
+
+@pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.id)
+def test_panels_lie_inside_the_file_and_apart(figure: Figure) -> None:
+    tree = ET.fromstring(drawing.file(figure))  # noqa: S314
+    width, height = (float(tree.get(side, "0").removesuffix("pt")) for side in ("width", "height"))
+    groups = [part for part in tree.iter(f"{NAMES}g") if re.fullmatch(r"axes_\d+", part.get("id", ""))]
+    boxes = [frame(group) for group in groups]
+    assert len(boxes) == len(figure.panels)
+    assert all(0 <= left < right <= width and 0 <= top < bottom <= height for left, right, top, bottom in boxes)
+    for place, (left, right, top, bottom) in enumerate(boxes):
+        assert all(right <= a or b <= left or bottom <= c or d <= top for a, b, c, d in boxes[:place])
+
+
+def frame(axes: ET.Element) -> tuple[float, float, float, float]:
+    """Left, right, top and bottom of the background of axes."""
+    patch = next(part for part in axes.iter(f"{NAMES}g") if part.get("id", "").startswith("patch_"))
+    path = next(patch.iter(f"{NAMES}path")).get("d", "")
+    numbers = [float(number) for number in re.findall(r"-?\d+\.?\d*", path)]
+    return min(numbers[::2]), max(numbers[::2]), min(numbers[1::2]), max(numbers[1::2])
+
+
+def test_every_line_of_the_legend_is_labelled() -> None:
+    (roc,) = [figure for figure in FIGURES if figure.id == "roc-1"]
+    tree = ET.fromstring(drawing.file(roc))  # noqa: S314
+    texts = [part.text for part in tree.iter(f"{NAMES}text")]
+    assert {style.label for style in roc.legend} <= set(texts)
+
+
+def test_the_same_figure_gives_the_same_bytes() -> None:
+    again = next(figure for figure in build(RESULTS).figures if figure.id == "roc-1")
+    (roc,) = [figure for figure in FIGURES if figure.id == "roc-1"]
+    assert drawing.file(again) == drawing.file(roc)
+    assert drawing.svg(again.panels[0], "a") == drawing.svg(roc.panels[0], "a")
+
+
+def test_files_for_the_docs_are_small() -> None:
+    files = [drawing.file(figure) for figure in build(RESULTS, DOCS).figures]
+    assert len(files) == 3
+    assert all(len(text) < 300_000 for text in files)
