@@ -4,16 +4,16 @@
 #     /data/guard.bf --model lid-mnist --weights /data/lid-mnist.safetensors
 FROM python:3.11-slim
 
-# further options of pip, such as where a build of torch for the CPU alone is to be had
+# further options of pip, such as an index with builds of torch for the CPU alone
 ARG PIP_OPTIONS=""
 
 WORKDIR /app
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY src ./src
-RUN pip install --no-cache-dir --no-compile -c constraints.txt ${PIP_OPTIONS} '.[serve,embedded]' \
+RUN pip install --no-cache-dir --no-compile -c constraints.txt ${PIP_OPTIONS} '.[serve]' \
     && mkdir -m 1777 /cache
 
-# all that is ever written: compiled kernels and results that are kept
+# all that is ever written: compiled kernels and cached results
 ENV NUMBA_CACHE_DIR=/cache/numba BENFOURIER_CACHE=/cache/results HOME=/cache PYTHONDONTWRITEBYTECODE=1
 # a folder for networks of your own, named as module:factory
 WORKDIR /data

@@ -1,6 +1,7 @@
 """The guard of small digits behind a real socket, and what to send it."""
 
 import json
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -18,15 +19,21 @@ from torch import Tensor
 
 import benfourier as bf
 from benfourier.service.app import make_app
-from benfourier.service.door import running
-from benfourier.service.judge import GuardFile
-from benfourier.service.service import Service
+from benfourier.service.engine import Engine, GuardFile
+from benfourier.service.server import make_server, open_socket
 from benfourier.service.settings import Settings
 from tests.detectors.guarded import detector
 from tests.detectors.toys import toys
 
 NAMES = tuple("zero one two three four five six seven eight nine".split())
-SETTINGS = Settings(body=2**20, held=2**28, images=16, pixels=2**16, wait=0.002, queue=4096)
+SETTINGS = Settings(
+    max_body_bytes=2**20,
+    max_memory_bytes=2**28,
+    max_images=16,
+    max_pixels=2**16,
+    batch_wait_seconds=0.002,
+    max_queue=4096,
+)
 INFER = "/v2/models/guard/infer"
 
 
@@ -46,16 +53,30 @@ class Served:
         return str(parts.hostname), int(parts.port or 0)
 
     @property
-    def service(self) -> Service:
-        found: Service = self.app.state.service
-        return found
+    def engine(self) -> Engine:
+        engine: Engine = self.app.state.engine
+        return engine
 
 
 def guard(rate: float = 0.1) -> bf.Guard:
     """The guard of small digits, with names of classes."""
-    subject = replace(toys().subject, classes=NAMES)
-    fitted = replace(detector(), subject=subject)
-    return bf.Guard(subject, fitted, false_alarm_rate=rate, clean=toys().tested.clean)
+    classifier = replace(toys().classifier, classes=NAMES)
+    fitted = replace(detector(), classifier=classifier)
+    return bf.Guard.calibrated(fitted, toys().tested.clean, rate)
+
+
+@contextmanager
+def running(app: FastAPI, settings: Settings) -> Iterator[str]:
+    """Yields the address of an application that a thread of this process serves; at the end it is shut down."""
+    listener = open_socket("127.0.0.1", 0)
+    server = make_server(app, settings)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="server")
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
 
 
 @contextmanager
@@ -63,7 +84,7 @@ def served(folder: Path, settings: Settings = SETTINGS, **options: Any) -> Itera
     """Yields a running service; it is shut down behind the block."""
     file = folder / "guard.bf"
     guard().save(file)
-    app = make_app(GuardFile(file, toys().subject.module), settings, **options)
+    app = make_app(GuardFile(file, toys().classifier.module), settings, **options)
     headers = {} if settings.token is None else {"Authorization": f"Bearer {settings.token}"}
     with running(app, settings) as address, httpx.Client(base_url=address, headers=headers, timeout=60) as client:
         client.get("/v2/health/live")
@@ -77,7 +98,7 @@ def clean(count: int = 4) -> Tensor:
 
 def attacked(count: int = 4) -> Tensor:
     """Digits attacked by bim, as 8-bit files hold them."""
-    return eight_bit(toys().tested.attacked["bim"][:count])
+    return eight_bit(toys().tested.adversarial["bim"][:count])
 
 
 def eight_bit(images: Tensor) -> Tensor:

@@ -1,7 +1,10 @@
 """`/v1/check` and `/v1/guard`."""
 
 import base64
-from functools import cache
+import json
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +14,9 @@ import pytest
 import torch
 
 import benfourier as bf
+from benfourier.service import check
 from benfourier.service.check import histogram
-from benfourier.service.evidence import evidence, layers_of
-from tests.detectors.toys import toys
+from benfourier.service.engine import CheckOutcome
 from tests.service.serving import Served, attacked, clean, guard, png
 
 IMAGES = torch.cat([clean(2), attacked(2)])
@@ -23,14 +26,14 @@ def files(images: torch.Tensor) -> list[tuple[str, tuple[str, bytes, str]]]:
     return [("images", (f"{place}.png", png(image), "image/png")) for place, image in enumerate(images)]
 
 
-def told(answer: httpx.Response) -> list[dict[str, Any]]:
+def results_of(answer: httpx.Response) -> list[dict[str, Any]]:
     assert answer.status_code == 200, answer.text
     results: list[dict[str, Any]] = answer.json()["results"]
     return results
 
 
 def test_image_files_get_the_guards_verdict_label_score_and_threshold(here: Served) -> None:
-    results, said = told(here.client.post("/v1/check", files=files(IMAGES))), guard().check(IMAGES)
+    results, said = results_of(here.client.post("/v1/check", files=files(IMAGES))), guard().check(IMAGES)
     assert [result["verdict"] == "accepted" for result in results] == said.accepted.tolist()
     assert {result["verdict"] for result in results} == {"accepted", "rejected"}
     assert [result["label"] for result in results] == said.label.tolist()
@@ -42,18 +45,27 @@ def test_image_files_get_the_guards_verdict_label_score_and_threshold(here: Serv
 
 def test_base64_in_json_says_the_same_as_files(here: Served) -> None:
     pictures = [{"name": f"{n}.png", "data": base64.b64encode(png(image)).decode()} for n, image in enumerate(IMAGES)]
-    in_json = told(here.client.post("/v1/check", json={"images": pictures}))
-    in_files = told(here.client.post("/v1/check", files=files(IMAGES)))
+    in_json = results_of(here.client.post("/v1/check", json={"images": pictures}))
+    in_files = results_of(here.client.post("/v1/check", files=files(IMAGES)))
     assert [r["verdict"] for r in in_json] == [r["verdict"] for r in in_files]
     assert np.allclose([r["score"] for r in in_json], [r["score"] for r in in_files], atol=1e-6)
 
 
+def test_base64_with_escaped_slashes_is_understood(here: Served) -> None:
+    data = base64.b64encode(png(IMAGES[0])).decode()
+    assert "/" in data
+    body = json.dumps({"images": [{"data": data}]}).replace("/", "\\/")
+    answer = here.client.post("/v1/check", content=body, headers={"Content-Type": "application/json"})
+    (result,) = results_of(answer)
+    assert result["name"] == "image"
+
+
 def test_the_evidence_is_each_layers_spectrum_beside_that_of_clean_images(here: Served) -> None:
-    (result,) = told(here.client.post("/v1/check", files=files(IMAGES[:1])))
+    (result,) = results_of(here.client.post("/v1/check", files=files(IMAGES[:1])))
     keeper = guard()
-    spectra = bf.features(keeper.subject, IMAGES[:1], show_progress=False).reshape(-1, 16)
+    spectra = bf.features(keeper.classifier, IMAGES[:1], show_progress=False).reshape(-1, 16)
     layers = result["evidence"]
-    assert [layer["layer"] for layer in layers] == keeper.subject.layers()
+    assert [layer["layer"] for layer in layers] == keeper.classifier.layer_names()
     for layer, spectrum, mean, deviation in zip(
         layers,
         spectra,
@@ -68,6 +80,31 @@ def test_the_evidence_is_each_layers_spectrum_beside_that_of_clean_images(here: 
         assert layer["oddness"] == pytest.approx(np.sqrt(np.square(away).mean()), rel=1e-2)
 
 
+def test_evidence_is_written_off_the_event_loop(here: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, gate, threads = threading.Event(), threading.Event(), list[str]()
+    real = check._content
+
+    def content(names: Sequence[str], outcome: CheckOutcome) -> bytes:
+        threads.append(threading.current_thread().name)
+        begun.set()
+        assert gate.wait(30)
+        return real(names, outcome)
+
+    monkeypatch.setattr(check, "_content", content)
+    with ThreadPoolExecutor(1) as pool, httpx.Client(base_url=here.address) as other:
+        waiting = pool.submit(here.client.post, "/v1/check", files=files(IMAGES))
+        assert begun.wait(30)
+        assert other.get("/v2/health/live").status_code == 200  # others are served meanwhile
+        gate.set()
+        assert len(results_of(waiting.result())) == 4
+    assert all(name.startswith("reader") for name in threads)
+
+
+def test_the_guards_own_numbers_are_formatted_once(here: Served) -> None:
+    here.client.post("/v1/check", files=files(IMAGES))
+    assert here.engine.current.clean_evidence is here.engine.current.clean_evidence
+
+
 def test_a_broken_image_is_named_and_the_request_refused(here: Served) -> None:
     answer = here.client.post(
         "/v1/check", files=[*files(IMAGES[:1]), ("images", ("bad.png", b"no image", "image/png"))]
@@ -79,7 +116,7 @@ def test_a_broken_image_is_named_and_the_request_refused(here: Served) -> None:
 def test_a_picture_of_another_size_is_refused_with_the_size_that_is_wanted(here: Served) -> None:
     answer = here.client.post("/v1/check", files=files(torch.zeros(1, 1, 9, 9)))
     assert answer.status_code == 422
-    assert "8×8 is wanted" in answer.json()["error"]
+    assert "9×9, not 8×8" in answer.json()["error"]
 
 
 def test_paths_in_requests_are_only_names(here: Served, tmp_path: Path) -> None:
@@ -106,24 +143,3 @@ def test_scores_that_hardly_differ_have_a_histogram_too(scores: list[float]) -> 
     counts, edges = histogram(np.array(scores))
     assert counts.sum() == len(scores)
     assert (np.diff(edges) > 0).all()
-
-
-@cache
-def other(name: str, **options: Any) -> bf.Guard:
-    made = toys()
-    fitted = bf.fit(name, made.subject, made.fitted.for_attack("bim"), show_progress=False, C=1.0, gamma=1.0, **options)
-    return bf.Guard(made.subject, fitted, false_alarm_rate=0.1, clean=made.tested.clean)
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "layers"),
-    [("lid", {"k": 5}, 11), ("mahalanobis", {"magnitude": 0.001}, 6), ("max-softmax", {}, 1), ("kd-bu", {}, 1)],
-)
-def test_other_detectors_show_their_own_numbers_layer_by_layer(name: str, options: Any, layers: int) -> None:
-    keeper = other(name, **options)
-    mean = keeper.calibration.mean
-    found = evidence(keeper, mean)
-    assert len(found) == layers
-    assert [part.layer for part in found] == list(layers_of(keeper.detector, len(mean)))
-    assert np.concatenate([part.values for part in found]).tolist() == mean.tolist()
-    assert [part.oddness for part in found] == [0.0] * layers

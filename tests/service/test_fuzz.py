@@ -67,11 +67,12 @@ def flipped_packing(draw: random.Random) -> Broken:
 
 
 def packing_bomb(draw: random.Random) -> Broken:
-    return to_infer(content=gzip.compress(b" " * 4 * SETTINGS.body), headers={"Content-Encoding": "gzip"}), {413}
+    content = gzip.compress(b" " * 4 * SETTINGS.max_body_bytes)
+    return to_infer(content=content, headers={"Content-Encoding": "gzip"}), {413}
 
 
 def huge(draw: random.Random) -> Broken:
-    return to_infer(content=b"[" * (SETTINGS.body + draw.randint(1, 999))), {413}
+    return to_infer(content=b"[" * (SETTINGS.max_body_bytes + draw.randint(1, 999))), {413}
 
 
 def deep(draw: random.Random) -> Broken:
@@ -206,14 +207,14 @@ def broken() -> Iterator[tuple[str, Broken]]:
 
 
 def test_a_thousand_broken_bodies_get_the_right_4xx_each_and_the_server_still_answers(here: Served) -> None:
-    before = here.service.engine.accepted
+    before = here.engine.batcher.accepted
     wrong = {}
     for name, (request, right) in broken():
         answer = here.client.post(**request)
         if answer.status_code not in right or list(answer.json()) != ["error"]:
             wrong[name] = (answer.status_code, answer.text[:200])
     assert wrong == {}
-    assert here.service.engine.accepted == before
+    assert here.engine.batcher.accepted == before
     assert here.client.post(INFER, json=asked(clean(1))).status_code == 200
 
 

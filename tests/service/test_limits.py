@@ -5,6 +5,7 @@ import gzip
 import select
 import socket
 import struct
+import threading
 import zlib
 from contextlib import ExitStack
 from io import BytesIO
@@ -16,10 +17,15 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
 
-import benfourier.service.door as door
+import benfourier as bf
+import benfourier.service.server as server
 from benfourier.errors import OptionError
-from benfourier.service.settings import Settings
+from benfourier.service import oip
+from benfourier.service.middleware import check_origin
+from benfourier.service.settings import Settings, allowed_hosts
 from tests.service.serving import INFER, SETTINGS, Served, asked, clean, in_bytes, png, served
 
 
@@ -39,19 +45,19 @@ def refused(answer: httpx.Response, status: int, *words: str) -> None:
 
 
 def test_a_body_over_the_limit_is_refused_whether_its_length_is_announced_or_not(here: Served) -> None:
-    content = b"x" * (SETTINGS.body + 1)
-    refused(here.client.post(INFER, content=content), 413, str(SETTINGS.body))
-    refused(here.client.post(INFER, content=iter([content[:1000], content[1000:]])), 413, str(SETTINGS.body))
+    content = b"x" * (SETTINGS.max_body_bytes + 1)
+    refused(here.client.post(INFER, content=content), 413, str(SETTINGS.max_body_bytes))
+    refused(here.client.post(INFER, content=iter([content[:1000], content[1000:]])), 413, str(SETTINGS.max_body_bytes))
 
 
 def test_a_body_that_unpacks_to_more_than_the_limit_is_refused(here: Served) -> None:
-    packed = gzip.compress(b"0" * 50 * SETTINGS.body)
-    assert len(packed) < SETTINGS.body
+    packed = gzip.compress(b"0" * 50 * SETTINGS.max_body_bytes)
+    assert len(packed) < SETTINGS.max_body_bytes
     refused(here.client.post(INFER, content=packed, headers={"Content-Encoding": "gzip"}), 413, "unpacks")
 
 
 def test_more_images_than_allowed_are_refused(here: Served) -> None:
-    many = clean(1).repeat(SETTINGS.images + 1, 1, 1, 1)
+    many = clean(1).repeat(SETTINGS.max_images + 1, 1, 1, 1)
     refused(here.client.post(INFER, json=asked(many)), 413, "17 images")
     files = [("images", ("a.png", png(image), "image/png")) for image in many]
     refused(here.client.post("/v1/check", files=files), 413, "17 images")
@@ -60,10 +66,10 @@ def test_more_images_than_allowed_are_refused(here: Served) -> None:
 def test_a_request_of_many_small_parts_is_refused_before_they_are_made(here: Served) -> None:
     parts: list[Any] = [{}, [], {"name": "a", "data": ""}]
     for part in parts:
-        answer = here.client.post("/v1/check", json={"images": [part] * 10_000})
-        refused(answer, 400, "too many parts", "at most 16 images")
+        answer = here.client.post("/v1/check", json={"images": [part] * 20_000})
+        refused(answer, 400, "besides its data")
     picture = {"name": "[a] (b) {c} [d].png", "data": base64.b64encode(png(clean(1)[0])).decode()}
-    assert here.client.post("/v1/check", json={"images": [picture] * SETTINGS.images}).status_code == 200
+    assert here.client.post("/v1/check", json={"images": [picture] * SETTINGS.max_images}).status_code == 200
 
 
 def test_one_complaint_is_enough_for_a_request(here: Served) -> None:
@@ -79,6 +85,59 @@ def test_an_image_bomb_is_refused_before_it_is_decoded(here: Served) -> None:
 def test_a_tensor_with_too_many_pixels_is_refused_by_its_shape(here: Served) -> None:
     content, headers = in_bytes(np.zeros((1, 1, 8, 8), np.float32), shape=[1, 1, 2**31, 2**31])
     refused(here.client.post(INFER, content=content, headers=headers), 413, "pixels")
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8000", "127.0.0.1.evil.example", "", "[", "localhost."])
+def test_a_request_for_another_host_is_refused_in_the_one_shape(here: Served, host: str) -> None:
+    for answer in (
+        here.client.get("/v1/guard", headers={"Host": host}),
+        here.client.get("/", headers={"Host": host}),
+        here.client.post(INFER, json=asked(clean(1)), headers={"Host": host}),
+    ):
+        refused(answer, 403, "Host", "--allow-host")
+        assert answer.headers["x-request-id"]
+
+
+@pytest.mark.parametrize("host", ["localhost", "LocalHost:1", "127.0.0.1", "[::1]:8000"])
+def test_loopback_names_are_allowed(here: Served, host: str) -> None:
+    assert here.client.get("/v1/guard", headers={"Host": host}).status_code == 200
+
+
+def test_other_hosts_can_be_allowed() -> None:
+    assert allowed_hosts("127.0.0.1", ()) == ("localhost", "127.0.0.1", "::1")
+    assert allowed_hosts("192.0.2.1", ("a.example",)) == ("localhost", "127.0.0.1", "::1", "192.0.2.1", "a.example")
+    assert allowed_hosts("0.0.0.0", ()) == ("*",)  # noqa: S104
+    assert allowed_hosts("0.0.0.0", ("a.example",)) == ("localhost", "127.0.0.1", "::1", "a.example")  # noqa: S104
+    check_origin("GET", Headers({"host": "A.example:80"}), ("a.example",))
+    check_origin("GET", Headers({"host": "anything"}), ("*",))
+    with pytest.raises(HTTPException):
+        check_origin("GET", Headers({}), ("a.example",))
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Sec-Fetch-Site": "cross-site", "Origin": "http://127.0.0.1"},
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://["},
+        {"Origin": "http://127.0.0.1:1"},
+    ],
+)
+def test_posts_from_pages_of_other_sites_are_refused(here: Served, headers: dict[str, str]) -> None:
+    before = here.engine.batcher.accepted
+    for kind in ("application/json", "text/plain", "application/x-www-form-urlencoded"):
+        answer = here.client.post(INFER, json=asked(clean(1)), headers={**headers, "Content-Type": kind})
+        refused(answer, 403, "another site")
+    assert here.engine.batcher.accepted == before
+    assert here.client.get("/", headers=headers).status_code == 200  # a link to the page
+
+
+def test_posts_from_the_services_own_page_are_served(here: Served) -> None:
+    for headers in ({"Sec-Fetch-Site": "same-origin"}, {"Origin": here.address}, {"Sec-Fetch-Site": "none"}):
+        assert here.client.post(INFER, json=asked(clean(1)), headers=headers).status_code == 200
 
 
 def test_an_unknown_content_type_or_encoding_is_refused(here: Served) -> None:
@@ -99,13 +158,14 @@ def test_every_answer_has_the_security_headers_and_refusals_have_one_shape(here:
 
 
 def test_without_the_token_only_the_page_and_health_are_served(tmp_path: Path) -> None:
-    with served(tmp_path, Settings(token="a secret")) as found:  # noqa: S106
-        assert found.client.post(INFER, json=asked(clean(1))).status_code == 200
-        with httpx.Client(base_url=found.address) as stranger:
+    with served(tmp_path, Settings(token="a secret")) as service:  # noqa: S106
+        assert service.client.post(INFER, json=asked(clean(1))).status_code == 200
+        with httpx.Client(base_url=service.address) as stranger:
             for path in ("/", "/page/page.js", "/v2/health/live", "/v2/health/ready"):
                 assert stranger.get(path).status_code == 200
-            for path in ("/v1/guard", "/v2/models/guard", "/metrics", "/openapi.json", "/nothing"):
+            for path in ("/v1/guard", "/v2/models/guard", "/metrics", "/openapi.json"):
                 refused(stranger.get(path), 401, "token")
+            refused(stranger.get("/nothing"), 404, "openapi")
             for word in ("Bearer another", "Bearer", "Basic a secret", "a secret", "Bearer \xe9"):
                 answer = stranger.post(INFER, json=asked(clean(1)), headers={b"Authorization": word.encode("latin-1")})
                 refused(answer, 401, "token")
@@ -118,49 +178,61 @@ def test_a_fault_inside_is_told_to_the_log_not_to_the_client(
     def fail(*_: object) -> None:
         raise RuntimeError("a secret path")
 
-    with served(tmp_path) as found:
-        assert found.service.engine.judge is not None
-        monkeypatch.setattr(found.service.engine.judge, "judge", fail)
-        answer = found.client.post(INFER, json=asked(clean(1)))
+    with served(tmp_path) as service:
+        monkeypatch.setattr(bf.Guard, "judge", fail)
+        answer = service.client.post(INFER, json=asked(clean(1)))
     refused(answer, 500, answer.headers["x-request-id"])
     assert "secret" not in answer.text
     assert "a secret path" in caplog.text
 
 
 def test_a_client_that_sends_its_body_too_slowly_is_told_so(tmp_path: Path) -> None:
-    settings = Settings(seconds=0.2)
-    with served(tmp_path, settings) as found, socket.create_connection(found.place) as slow:
-        slow.sendall(f"POST {INFER} HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nslow".encode())
+    settings = Settings(timeout_seconds=0.2)
+    with served(tmp_path, settings) as service, socket.create_connection(service.place) as slow:
+        slow.sendall(f"POST {INFER} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\nslow".encode())
         assert _heard(slow).startswith(b"HTTP/1.1 408")
 
 
+def test_the_time_limit_holds_while_a_body_is_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = threading.Event()
+    monkeypatch.setattr(oip, "read_call", lambda *_: gate.wait(30))
+    with served(tmp_path, Settings(timeout_seconds=0.2)) as service:
+        answer = service.client.post(INFER, json=asked(clean(1)))
+        gate.set()
+    refused(answer, 504, "0.2 s")
+
+
 def test_bodies_that_together_take_too_much_memory_are_put_off(tmp_path: Path) -> None:
-    settings = Settings(body=1000, held=1000)
-    begun = f"POST {INFER} HTTP/1.1\r\nHost: a\r\nContent-Length: 999\r\n\r\n".encode() + b"x" * 900
-    with served(tmp_path, settings) as found, ExitStack() as opened:
-        slow = opened.enter_context(socket.create_connection(found.place))
+    settings = Settings(max_body_bytes=1000, max_memory_bytes=1000)
+    begun = f"POST {INFER} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 999\r\n\r\n".encode() + b"x" * 900
+    with served(tmp_path, settings) as service, ExitStack() as opened:
+        slow = opened.enter_context(socket.create_connection(service.place))
         slow.sendall(begun)
-        while (answer := found.client.post(INFER, content=b"x" * 900)).status_code != 429:
+        while (answer := service.client.post(INFER, content=b"x" * 900)).status_code != 429:
             assert answer.status_code == 400
             if select.select([slow], [], [], 0)[0]:  # it came second and was put off itself: once more
-                slow = opened.enter_context(socket.create_connection(found.place))
+                slow = opened.enter_context(socket.create_connection(service.place))
                 slow.sendall(begun)
         assert answer.headers["retry-after"] == "1"
         slow.close()
-        while (answer := found.client.post(INFER, content=b"x" * 900)).status_code != 400:
+        while (answer := service.client.post(INFER, content=b"x" * 900)).status_code != 400:
             assert answer.status_code == 429
 
 
 def test_a_client_that_never_ends_its_head_is_sent_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "PATIENCE", 0.2)
-    with served(tmp_path) as found, socket.create_connection(found.place) as slow:
+    monkeypatch.setattr(server, "HEAD_SECONDS", 0.2)
+    with served(tmp_path) as service, socket.create_connection(service.place) as slow:
         slow.sendall(b"GET / HTTP/1.1\r\nHost:")
         assert _heard(slow) == b""
-        assert found.client.get("/").status_code == 200
+        assert service.client.get("/").status_code == 200
 
 
 @pytest.mark.parametrize(
-    "options", [{"batch": 0}, {"seconds": 0}, {"queue": 1}, {"name": "a/b"}, {"token": ""}, {"held": 1}, {"watch": 0}]
+    "options",
+    [
+        *({"max_batch": 0}, {"timeout_seconds": 0}, {"max_queue": 1}, {"name": "a/b"}, {"token": ""}),
+        *({"max_memory_bytes": 1}, {"watch_seconds": 0}, {"hosts": ("http://a/",)}),
+    ],
 )
 def test_settings_that_cannot_work_are_refused(options: dict[str, object]) -> None:
     with pytest.raises(OptionError):
@@ -168,9 +240,9 @@ def test_settings_that_cannot_work_are_refused(options: dict[str, object]) -> No
 
 
 def test_a_refused_request_never_reaches_the_queue(here: Served) -> None:
-    before = here.service.engine.accepted
+    before = here.engine.batcher.accepted
     refused(here.client.post(INFER, json=asked(torch.full((1, 1, 8, 8), 2.0))), 400, "bounds")
-    assert here.service.engine.accepted == before
+    assert here.engine.batcher.accepted == before
 
 
 def _heard(client: socket.socket) -> bytes:

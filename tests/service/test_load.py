@@ -13,7 +13,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from benfourier.service.judge import Judged
+import benfourier as bf
+from benfourier.guard.verdicts import Verdicts
 from tests.service.serving import INFER, SETTINGS, Served, asked, attacked, clean, guard, outputs, served
 
 IMAGES = torch.cat([clean(40), attacked(40)])
@@ -30,57 +31,57 @@ def test_200_clients_at_once_each_get_the_answer_to_their_own_image(here: Served
 
     for place, answer in zip(places, asyncio.run(ask()), strict=True):
         assert answer.status_code == 200
-        found = outputs(answer)
-        assert found["label"][0] == said.label[place]
-        assert found["score"][0] == pytest.approx(said.score[place], abs=0.01)  # in other batches, other last bits
+        columns = outputs(answer)
+        assert columns["label"][0] == said.label[place]
+        assert columns["score"][0] == pytest.approx(said.score[place], abs=0.01)  # in other batches, other last bits
 
 
 def test_clients_killed_in_the_middle_of_a_request_harm_nobody(here: Served) -> None:
     body = httpx.Request("POST", here.address, json=asked(IMAGES[:8])).read()
-    head = f"POST {INFER} HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    head = f"POST {INFER} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n".encode()
     for part in (head[:20], head, head + body[:50], head + body) * 5:
         with socket.create_connection(here.place) as victim:
             victim.sendall(part)
-    before = here.service.engine.accepted
+    before = here.engine.batcher.accepted
     answers = [here.client.post(INFER, json=asked(IMAGES[:1])) for _ in range(10)]
     assert [answer.status_code for answer in answers] == [200] * 10
-    assert here.service.engine.accepted >= before + 10
-    assert here.service.engine.waiting == 0
+    assert here.engine.batcher.accepted >= before + 10
+    assert here.engine.batcher.waiting == 0
 
 
 def test_a_shutdown_under_load_answers_every_request_that_was_taken(tmp_path: Path) -> None:
     content = httpx.Request("POST", "http://a", json=asked(IMAGES[:8])).read()
     with ThreadPoolExecutor(16) as pool, ExitStack() as stack:
-        found = stack.enter_context(served(tmp_path, SETTINGS))
-        asking = [pool.submit(_ask_until_it_ends, found.address, content) for _ in range(16)]
-        while found.service.engine.accepted < 50:
-            found.client.get("/v2/health/ready")
+        service = stack.enter_context(served(tmp_path, SETTINGS))
+        asking = [pool.submit(_ask_until_it_ends, service.address, content) for _ in range(16)]
+        while service.engine.batcher.accepted < 50:
+            service.client.get("/v2/health/ready")
         stack.close()  # shuts down while all of them ask
         answered = [job.result() for job in asking]
-    assert sum(answered) == found.service.engine.accepted >= 50
+    assert sum(answered) == service.engine.batcher.accepted >= 50
 
 
 def test_the_images_of_a_client_that_left_the_queue_are_never_judged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate, begun, batches = threading.Event(), threading.Event(), list[int]()
-    with served(tmp_path) as found, ThreadPoolExecutor(1) as pool:
-        real = found.service.judge.judge
+    with served(tmp_path) as service, ThreadPoolExecutor(1) as pool:
+        real = bf.Guard.judge
 
-        def judge(images: Sequence[Tensor]) -> Judged:
+        def judge(self: bf.Guard, images: Sequence[Tensor]) -> Verdicts:
             begun.set()
             assert gate.wait(30)
             batches.append(len(images))
-            return real(images)
+            return real(self, images)
 
-        monkeypatch.setattr(found.service.judge, "judge", judge)
-        first = pool.submit(found.client.post, INFER, json=asked(IMAGES[:1]))
+        monkeypatch.setattr(bf.Guard, "judge", judge)
+        first = pool.submit(service.client.post, INFER, json=asked(IMAGES[:1]))
         assert begun.wait(30)
-        with socket.create_connection(found.place) as victim:
+        with socket.create_connection(service.place) as victim:
             victim.sendall(_raw(IMAGES[:2]))
-            while found.service.engine.waiting < 2:
+            while service.engine.batcher.waiting < 2:
                 assert not first.done()
-        while found.service.engine.waiting > 0:
+        while service.engine.batcher.waiting > 0:
             assert not first.done()
         gate.set()
         assert first.result().status_code == 200
@@ -90,7 +91,7 @@ def test_the_images_of_a_client_that_left_the_queue_are_never_judged(
 def _raw(images: Tensor) -> bytes:
     """A whole request as it goes over the wire."""
     body = httpx.Request("POST", "http://a", json=asked(images)).read()
-    return f"POST {INFER} HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+    return f"POST {INFER} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 def _ask_until_it_ends(address: str, content: bytes) -> int:

@@ -1,6 +1,7 @@
 """What the OpenAPI document promises, tried by schemathesis on a running service."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from schemathesis import GenerationMode
 from schemathesis.checks import positive_data_acceptance
 from schemathesis.core.result import Ok
 
+from benfourier.service.settings import Settings
 from tests.service.demos import demo
 from tests.service.serving import Served, served
 
@@ -22,13 +24,13 @@ LEFT_OUT = [positive_data_acceptance]
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A service with everything on."""
-    with served(tmp_path_factory.mktemp("service"), samples=demo()) as found:
-        yield found
+    with served(tmp_path_factory.mktemp("service"), samples=demo()) as service:
+        yield service
 
 
 def operations(address: str) -> dict[str, Any]:
     schema = schemathesis.openapi.from_url(f"{address}/openapi.json")
-    return {found.ok().label: found.ok() for found in schema.get_all_operations() if isinstance(found, Ok)}
+    return {result.ok().label: result.ok() for result in schema.get_all_operations() if isinstance(result, Ok)}
 
 
 def tried(operation: Any, mode: GenerationMode, version: str) -> set[int]:
@@ -47,13 +49,30 @@ def tried(operation: Any, mode: GenerationMode, version: str) -> set[int]:
 
 
 def test_schemathesis_finds_no_5xx_and_no_undocumented_answer(shown: Served) -> None:
-    found, version = operations(shown.address), shown.service.judge.version
-    assert len(found) == 15
-    for label, operation in found.items():
+    routes, version = operations(shown.address), shown.engine.current.version
+    assert len(routes) == 15
+    for label, operation in routes.items():
         codes = tried(operation, GenerationMode.POSITIVE, version)
         if label.startswith("POST"):
             codes |= tried(operation, GenerationMode.NEGATIVE, version)
         assert codes & {200, 400, 422}, label
+
+
+def test_the_demonstration_takes_json_alone(shown: Served) -> None:
+    for kind, status in (("text/plain", 415), ("application/x-www-form-urlencoded", 415), ("application/json", 200)):
+        answer = shown.client.post("/v1/demo/attack", content=b'{"sample": 0}', headers={"Content-Type": kind})
+        assert answer.status_code == status
+    large = shown.client.post("/v1/demo/attack", json={"sample": 0, "more": "x" * 2000})
+    assert large.status_code == 413
+
+
+def test_the_document_says_that_a_token_is_needed(tmp_path: Path, here: Served) -> None:
+    assert "securitySchemes" not in here.client.get("/openapi.json").json()["components"]
+    with served(tmp_path, Settings(token="secret")) as service:  # noqa: S106
+        document = service.client.get("/openapi.json").json()
+    assert document["components"]["securitySchemes"] == {"HTTPBearer": {"type": "http", "scheme": "bearer"}}
+    assert document["paths"]["/v1/check"]["post"]["security"] == [{"HTTPBearer": []}]
+    assert "security" not in document["paths"]["/v2/health/live"]["get"]
 
 
 def test_the_document_names_every_route_and_nothing_from_outside(here: Served) -> None:

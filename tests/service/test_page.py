@@ -23,44 +23,44 @@ PAGE = Path(__file__).parents[2] / "src" / "benfourier" / "service" / "page"
 
 def telling() -> Demo:
     """Digits that the guard accepts, and rejects after bim."""
-    made = toys().tested
-    images = eight_bit(made.clean)
-    found = bf.attack("bim", toys().subject, images, made.labels, eight_bit=True, show_progress=False)
+    digits = toys().tested
+    images = eight_bit(digits.clean)
+    attack = bf.attack("bim", toys().classifier, images, digits.labels, eight_bit=True, show_progress=False)
     keeper = guard()
-    right = toys().subject.logits(images).argmax(1) == made.labels
-    clear = keeper.check(images).accepted & ~keeper.check(found.images).accepted
-    rows = (torch.from_numpy(clear) & right & found.success).nonzero().flatten()[:3]
+    right = toys().classifier.logits(images).argmax(1) == digits.labels
+    clear = keeper.check(images).accepted & ~keeper.check(attack.images).accepted
+    rows = (torch.from_numpy(clear) & right & attack.success).nonzero().flatten()[:3]
     assert len(rows) == 3
-    labels = made.labels[rows]
+    labels = digits.labels[rows]
     return Demo("digits", images[rows], labels, [NAMES[label] for label in labels.tolist()])
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with sync_playwright() as tools:
-        found = tools.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        yield found
-        found.close()
+        browser = tools.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()
 
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with served(tmp_path_factory.mktemp("service"), samples=telling()) as found:
-        yield found
+    with served(tmp_path_factory.mktemp("service"), samples=telling()) as service:
+        yield service
 
 
 @pytest.fixture(params=["1280 light", "390 dark"])
 def page(browser: Browser, shown: Served, request: pytest.FixtureRequest) -> Iterator[Page]:
     width, scheme = request.param.split()
-    found = browser.new_page(viewport={"width": int(width), "height": 900}, color_scheme=scheme)
+    page = browser.new_page(viewport={"width": int(width), "height": 900}, color_scheme=scheme)
     faults: list[str] = []
     home = (shown.address, "blob:", "data:")
-    found.on("console", lambda message: faults.append(message.text))
-    found.on("pageerror", lambda error: faults.append(str(error)))
-    found.on("request", lambda asked: None if asked.url.startswith(home) else faults.append(asked.url))
-    found.goto(shown.address)
-    yield found
-    found.close()
+    page.on("console", lambda message: faults.append(message.text))
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.on("request", lambda asked: None if asked.url.startswith(home) else faults.append(asked.url))
+    page.goto(shown.address)
+    yield page
+    page.close()
     assert [fault for fault in faults if "422" not in fault] == []  # Chromium tells of every answer that is no 200
 
 
@@ -73,7 +73,7 @@ def test_a_clean_sample_is_accepted_and_after_an_attack_rejected(page: Page, tmp
     expect(newest.locator(".verdict")).to_have_text("✕ rejected")
     expect(page.get_by_role("status")).to_have_text(re.compile("rejected, the network says .* score"))
     assert newest.locator("svg").count() == 2
-    assert newest.locator(".bars button").count() == len(toys().subject.layers())
+    assert newest.locator(".bars button").count() == len(toys().classifier.layer_names())
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     picture = tmp_path / "page.png"
     page.screenshot(path=picture, full_page=True)
@@ -112,9 +112,9 @@ def test_everything_that_can_be_used_has_a_name_and_headings_are_in_order(page: 
 
 
 def test_a_token_is_asked_for_and_used(browser: Browser, tmp_path: Path) -> None:
-    with served(tmp_path, Settings(token="secret")) as found:  # noqa: S106
+    with served(tmp_path, Settings(token="secret")) as service:  # noqa: S106
         page = browser.new_page()
-        page.goto(found.address)
+        page.goto(service.address)
         page.get_by_label("This service asks for a token").fill("secret")
         page.get_by_role("button", name="Use it").click()
         expect(page.locator("#facts")).to_contain_text("mbf")

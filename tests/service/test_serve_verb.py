@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from benfourier.subjects.weights import save_weights
+from benfourier.models.weights import save_weights
 from tests.cli.calling import call
 from tests.detectors.toys import toys
 from tests.service.serving import INFER, asked, clean, guard
@@ -25,7 +25,7 @@ Process = subprocess.Popen[str]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    save_weights(toys().subject.module, tmp_path / "w.safetensors")
+    save_weights(toys().classifier.module, tmp_path / "w.safetensors")
     guard().save(tmp_path / "guard.bf")
     return tmp_path
 
@@ -35,45 +35,45 @@ def serving(folder: Path, *words: str) -> Iterator[tuple[Process, str]]:
     """A process that serves, and its address."""
     command = [sys.executable, "-c", "from benfourier.cli.main import main; main()"]
     options = [str(folder / "guard.bf"), *MODEL, str(folder / "w.safetensors"), "--port", "0", *words]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "BENFOURIER_TOKEN": "t"}
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "BENFOURIER_TOKEN": "t"}
     with subprocess.Popen(  # noqa: S603
         [*command, "serve", *options], cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True
     ) as process:
         try:
-            yield process, told(process, "listening")["address"]
+            yield process, next_event(process, "listening")["address"]
         finally:
             process.kill()
 
 
-def told(process: Process, event: str) -> dict[str, Any]:
+def next_event(process: Process, event: str) -> dict[str, Any]:
     """The facts of the next event of that name in the log."""
     assert process.stderr is not None
     for line in process.stderr:
-        found: dict[str, Any] = json.loads(line)
-        if found["event"] == event:
-            return found
+        fields: dict[str, Any] = json.loads(line)
+        if fields["event"] == event:
+            return fields
     raise AssertionError(f"the log ends without {event!r}")
 
 
 def test_it_serves_loads_a_new_guard_at_sighup_and_ends_with_0_at_sigterm(folder: Path) -> None:
     with serving(folder) as (process, address):
-        first = told(process, "guard loaded")["version"]
+        first = next_event(process, "guard loaded")["version"]
         with httpx.Client(base_url=address, headers={"Authorization": "Bearer t"}, timeout=60) as client:
             assert client.post(INFER, json=asked(clean(1))).json()["model_version"] == first
             guard(0.3).save(folder / "guard.bf")
             process.send_signal(signal.SIGHUP)
-            second = told(process, "guard loaded")["version"]
+            second = next_event(process, "guard loaded")["version"]
             assert client.post(INFER, json=asked(clean(1))).json()["model_version"] == second != first
         process.send_signal(signal.SIGTERM)
-        assert told(process, "stopped")["requests"] == 2
+        assert next_event(process, "stopped")["requests"] == 2
         assert process.wait(30) == 0
 
 
 def test_a_damaged_guard_ends_it_with_4_before_it_listens(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     (folder / "guard.bf").write_bytes(b"no guard")
-    found = call(capsys, "serve", folder / "guard.bf", *MODEL, folder / "w.safetensors", "--port", "0")
-    assert found.code == 4
-    assert "guard.bf" in found.err
+    outcome = call(capsys, "serve", folder / "guard.bf", *MODEL, folder / "w.safetensors", "--port", "0")
+    assert outcome.code == 4
+    assert "guard.bf" in outcome.err
 
 
 def test_without_the_extra_it_says_how_to_install_it_and_ends_with_3(
@@ -82,9 +82,9 @@ def test_without_the_extra_it_says_how_to_install_it_and_ends_with_3(
     for name in [name for name in sys.modules if name.startswith("benfourier.service.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "fastapi", None)
-    found = call(capsys, "serve", folder / "guard.bf", *MODEL, folder / "w.safetensors")
-    assert found.code == 3
-    assert "pip install 'benfourier[serve]'" in found.err
+    outcome = call(capsys, "serve", folder / "guard.bf", *MODEL, folder / "w.safetensors")
+    assert outcome.code == 3
+    assert "pip install 'benfourier[serve]'" in outcome.err
 
 
 @pytest.mark.parametrize(
@@ -100,6 +100,6 @@ def test_without_the_extra_it_says_how_to_install_it_and_ends_with_3(
 def test_options_that_cannot_work_are_told_with_2(
     capsys: pytest.CaptureFixture[str], folder: Path, words: list[str], complaint: str
 ) -> None:
-    found = call(capsys, "serve", folder / "guard.bf", *MODEL, folder / "w.safetensors", *words)
-    assert found.code == 2
-    assert complaint in found.err
+    outcome = call(capsys, "serve", folder / "guard.bf", *MODEL, folder / "w.safetensors", *words)
+    assert outcome.code == 2
+    assert complaint in outcome.err

@@ -4,7 +4,7 @@ from pathlib import Path
 from typer.main import get_command
 
 from benfourier.cli.main import app
-from benfourier.service.documents import TOLD
+from benfourier.service.http_errors import DESCRIPTIONS
 from tests.service.serving import Served
 
 ROOT = Path(__file__).parents[2]
@@ -29,7 +29,7 @@ def test_the_page_names_every_metric(here: Served) -> None:
 
 
 def test_the_page_names_every_answer_that_routes_may_give() -> None:
-    assert [code for code in TOLD if not re.search(rf"^\| .*\b{code}\b.* \|", PAGE, flags=re.MULTILINE)] == []
+    assert [code for code in DESCRIPTIONS if not re.search(rf"^\| .*\b{code}\b.* \|", PAGE, flags=re.MULTILINE)] == []
 
 
 def test_the_container_writes_only_to_its_cache_and_does_not_run_as_root() -> None:

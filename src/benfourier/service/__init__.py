@@ -1,1 +1,1 @@
-"""The guard over HTTP: the Open Inference Protocol for programs, `/v1/check` and a page for people."""
+"""A guard over HTTP: the Open Inference Protocol, `/v1/check`, and a page."""

@@ -1,47 +1,56 @@
-"""The application: routes, refusals, and the service's beginning and end."""
+"""The application: routes, middleware, errors, and the service's start and end."""
 
 import asyncio
 import signal
-import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from importlib.resources import files
+from typing import Any
 
-from fastapi import FastAPI, Response
-from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
+from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse
+from fastapi.staticfiles import StaticFiles
+from prometheus_client import generate_latest
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.middleware.gzip import GZipMiddleware
 
-from benfourier import __version__
-from benfourier.service import check, demo, oip, site
-from benfourier.service.documents import complaints, document
-from benfourier.service.judge import Origin
-from benfourier.service.service import Service
+from benfourier.service.check import check_router
+from benfourier.service.demo import Demo, demo_router
+from benfourier.service.engine import Engine, GuardFile
+from benfourier.service.http_errors import error_response, error_responses
+from benfourier.service.middleware import RequestLimits, RequestLog, token_check
+from benfourier.service.oip import health_router, protocol_router
+from benfourier.service.schemas import Error
 from benfourier.service.settings import Settings
-from benfourier.service.shield import Shield
+from benfourier.version import __version__
 
 ABOUT = "Verdicts on images: the network's label where the guard accepts, rejection of adversarial ones."
-
-PLAIN = {
-    "Not Found": "there is nothing at this address; see /openapi.json for what there is",
-    "Method Not Allowed": "this address does not take this method; see the header Allow",
-}
+# with a default response FastAPI adds no 422 of its own, which this service never gives
+DEFAULT: dict[int | str, dict[str, Any]] = {"default": {"model": Error, "description": "Another error."}}
 
 
-def make_app(origin: Origin, settings: Settings, samples: demo.Demo | None = None) -> FastAPI:
-    """Returns the application; the guard is loaded when it is started.
-
-    Args:
-        origin: where the guard comes from.
-        settings: limits and habits.
-        samples: images to be attacked on the page; None for none.
-    """
-    service = Service(origin, settings)
+def make_app(file: GuardFile, settings: Settings, samples: Demo | None = None) -> FastAPI:
+    """Returns the application, with samples to be attacked on the page; the guard is loaded when it is started."""
+    engine = Engine(file, settings)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with service.running():
-            _reload_on_hangup(service)
+        loop, tasks = asyncio.get_running_loop(), set[asyncio.Task[bool]]()
+
+        def reload() -> None:
+            task = loop.create_task(engine.reload())
+            tasks.add(task)  # the loop keeps weak references only
+            task.add_done_callback(tasks.discard)
+
+        async with engine.lifespan():
+            # there is no such signal on Windows, and none for a thread that is not the main one
+            with suppress(AttributeError, NotImplementedError, RuntimeError):
+                loop.add_signal_handler(signal.SIGHUP, reload)
             yield
+
+    async def on_timeout(request: Request, error: Exception) -> Response:
+        message = f"the images were not judged within {settings.timeout_seconds:g} s; send fewer, or try again"
+        return await error_response(request, HTTPException(504, message))
 
     app = FastAPI(
         title="benfourier",
@@ -50,43 +59,42 @@ def make_app(origin: Origin, settings: Settings, samples: demo.Demo | None = Non
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
+        openapi_url=None,  # a route of our own, behind the token
         redirect_slashes=False,
+        responses=DEFAULT,
     )
-    app.state.service = service
-    app.add_middleware(Shield, token=settings.token, metrics=service.metrics)
-    app.exception_handler(HTTPException)(_refused)
-    app.openapi = lambda: document(app)  # type: ignore[method-assign]
-    app.include_router(oip.routes(service))
-    app.include_router(check.routes(service, demo=samples is not None))
-    if samples is not None:
-        app.include_router(demo.routes(service, samples))
-    app.include_router(site.routes())
-
-    @app.get("/metrics", tags=["Operations"], response_class=PlainTextResponse, responses=complaints(503))
-    async def metrics() -> Response:
-        """Counters and gauges, as Prometheus reads them."""
-        return PlainTextResponse(service.metrics.text())
-
+    app.state.engine = engine
+    app.exception_handler(HTTPException)(error_response)
+    app.exception_handler(TimeoutError)(on_timeout)
+    # the last one added is the outermost: log, compression, limits
+    app.add_middleware(RequestLimits, settings=settings)
+    app.add_middleware(GZipMiddleware, minimum_size=512, compresslevel=5)
+    app.add_middleware(RequestLog, metrics=engine.metrics)
+    _add_routes(app, engine, samples)
     return app
 
 
-async def _refused(request: Request, error: Exception) -> Response:
-    """A refusal in the one shape that all have."""
-    assert isinstance(error, HTTPException)
-    told = PLAIN.get(error.detail, error.detail)
-    return JSONResponse({"error": told}, error.status_code, error.headers)
+def _add_routes(app: FastAPI, engine: Engine, samples: Demo | None) -> None:
+    """Adds all routes; the page and health need no token."""
+    token, operations, access = engine.settings.token, APIRouter(), dict[str, Any]()
+    if token is not None:
+        access = {"dependencies": [Depends(token_check(token))], "responses": error_responses(401)}
 
+    @operations.get("/metrics", tags=["Operations"], response_class=PlainTextResponse, responses=error_responses(503))
+    async def metrics() -> Response:
+        """Returns counters and gauges in the format of Prometheus."""
+        return PlainTextResponse(generate_latest(engine.metrics.registry))
 
-def _reload_on_hangup(service: Service) -> None:
-    """Lets the signal SIGHUP load the guard's file again, where there is such a signal."""
-    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "SIGHUP"):
-        return
-    loop, tasks = asyncio.get_running_loop(), set[asyncio.Task[bool]]()
+    @operations.get("/openapi.json", include_in_schema=False)
+    async def openapi() -> Response:
+        return JSONResponse(app.openapi())
 
-    def reload() -> None:
-        task = loop.create_task(service.reload())
-        tasks.add(task)  # the loop itself would forget it
-        task.add_done_callback(tasks.discard)
+    @app.get("/", include_in_schema=False)
+    async def index() -> Response:
+        return FileResponse(str(files("benfourier.service").joinpath("page", "index.html")))
 
-    with suppress(NotImplementedError):
-        loop.add_signal_handler(signal.SIGHUP, reload)
+    app.mount("/page", StaticFiles(packages=[("benfourier.service", "page")]))
+    app.include_router(health_router(engine))
+    demo = [] if samples is None else [demo_router(engine, samples)]
+    for router in (protocol_router(engine), check_router(engine, demo=samples is not None), *demo, operations):
+        app.include_router(router, **access)

@@ -1,163 +1,233 @@
-"""Images of many requests, judged in batches by one thread that alone touches the network."""
+"""The engine: the guard at work, its reloading, its batches and its drift."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+import hashlib
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import TypeVar
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
 
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from torch import Tensor, nn
 
-from benfourier.service import refusals
-from benfourier.service.judge import Judge, Judged
-from benfourier.service.metrics import Metrics
+from benfourier.errors import BenfourierError, StoreError
+from benfourier.guard.drift import Drift
+from benfourier.guard.guard import Guard, load_guard
+from benfourier.guard.verdicts import Verdicts
+from benfourier.service.batcher import Batcher, BatcherClosedError, QueueFullError
+from benfourier.service.http_errors import UNAVAILABLE, too_many_requests
 from benfourier.service.settings import Settings
+from benfourier.service.telemetry import Metrics, log_event
+from benfourier.service.uploads import unpack
 
-Result = TypeVar("Result")
+READERS = 2  # threads that unpack, parse and decode requests, and write responses
+T = TypeVar("T")
 
 
-@dataclass(eq=False)
-class _Job:
-    """The images of one request that waits."""
+@dataclass(frozen=True, eq=False)
+class LoadedGuard:
+    """A guard and its version, the beginning of the SHA-256 of its file."""
 
-    images: Sequence[Tensor]
-    bytes: int
-    since: float
-    done: asyncio.Future[Judged] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    guard: Guard
+    version: str
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of the images; -1 where any will do."""
+        height, width = self.guard.classifier.size or (-1, -1)
+        return self.guard.classifier.channels or -1, height, width
+
+    @cached_property
+    def clean_evidence(self) -> list[dict[str, Any]]:
+        """Layer, mean and deviation of clean images as responses show them; the same for every image."""
+        return [
+            {"layer": layer.layer, "mean": short_numbers(layer.mean), "deviation": short_numbers(layer.deviation)}
+            for layer in self.guard.evidence(self.guard.calibration.mean)
+        ]
+
+
+@dataclass(frozen=True)
+class GuardFile:
+    """A guard's file and the network it guards."""
+
+    path: Path  # of what `Guard.save` wrote
+    module: nn.Module
+    rate: float | None = None  # another false-alarm rate than the file's
+
+    def load(self) -> LoadedGuard:
+        """Returns the guard in the file, after one trial image if their size is known: the first pass is slow."""
+        digest = self._digest()
+        guard = load_guard(self.path, self.module)
+        if self._digest() != digest:  # the version would name another guard than the one at work
+            raise StoreError(f"{self.path}: it changed while it was read; put new files in place whole")
+        if self.rate is not None:
+            guard = guard.at_rate(self.rate)
+        if guard.classifier.size and guard.classifier.channels:
+            guard.judge(list(guard.classifier.noise(1)))
+        return LoadedGuard(guard, digest[:12])
+
+    def stamp(self) -> object:
+        """Returns a value that changes with the file; None while there is none."""
+        try:
+            stat = self.path.stat()
+        except OSError:
+            return None
+        return stat.st_mtime_ns, stat.st_size, stat.st_ino
+
+    def _digest(self) -> str:
+        try:
+            return hashlib.sha256(self.path.read_bytes()).hexdigest()
+        except OSError as error:
+            raise StoreError(f"{self.path}: it cannot be opened ({error}); check the name and permissions") from error
+
+
+@dataclass(frozen=True, eq=False)
+class CheckOutcome:
+    """Verdicts, and the guard that gave them; another one may be at work when the response is written."""
+
+    loaded: LoadedGuard
+    verdicts: Verdicts
+
+    def __getitem__(self, rows: slice) -> "CheckOutcome":
+        return CheckOutcome(self.loaded, self.verdicts[rows])
 
 
 class Engine:
-    """Takes images, forms batches, hands out what is said of them.
+    """Takes checked images and returns the verdicts of the guard at work."""
 
-    A batch is judged once it is full or its first images have waited long enough; while one is judged the next
-    gathers. Work whose client has gone or whose time is up is never begun.
+    def __init__(self, file: GuardFile, settings: Settings) -> None:
+        self.settings = settings
+        self.metrics = Metrics()
+        self.batcher = Batcher[CheckOutcome](self._run, settings, self.metrics.count_batch)
+        self.drift = Drift(np.empty(0), settings.drift_window)  # of the guard at work, from its load on
+        self._file = file
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="reader")
+        self._stamp: object = None
+        self._batches: asyncio.Task[None] | None = None
+        self._loaded: LoadedGuard | None = None
+        self.metrics.add_gauge("queue_images", "Images that wait.", lambda: self.batcher.waiting)
+        self.metrics.add_gauge("drift_distance", "KS distance of recent scores.", lambda: self.drift.test().distance)
+        self.metrics.add_gauge("drift_p", "p of that distance.", lambda: self.drift.test().p)
+        self.metrics.add_gauge("drift_scores", "Recent scores compared.", lambda: self.drift.test().scores)
 
-    Args:
-        settings: batch, wait, queue, held and seconds count here.
-        metrics: are told of every batch.
-    """
+    @property
+    def current(self) -> LoadedGuard:
+        """The guard at work; 503 while there is none, or if batches are no longer run."""
+        if self._loaded is None or (self._batches is not None and self._batches.done()):
+            raise HTTPException(503, UNAVAILABLE)
+        return self._loaded
 
-    def __init__(self, settings: Settings, metrics: Metrics) -> None:
-        self._settings = settings
-        self._metrics = metrics
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="judge")
-        self._waiting: dict[_Job, None] = {}
-        self._news = asyncio.Event()
-        self._closing = False
-        self._pace = 0.0  # seconds per image, lately
-        self.judge: Judge | None = None
-        self.accepted = 0  # requests taken
-        self.waiting = 0  # images in the queue
-        self._bytes = 0  # of them
-
-    async def answer(self, images: Sequence[Tensor], deadline: float) -> Judged:
-        """Returns what is said of checked images (C, H, W), or raises a refusal.
-
-        Args:
-            images: of one request.
-            deadline: on the event loop's clock.
-        """
-        if self._closing or self.judge is None:
-            raise refusals.closing()
-        if self.waiting + len(images) > self._settings.queue:
-            raise refusals.busy(f"{self.waiting} images wait, {self._settings.queue} may", self.waiting * self._pace)
-        size = sum(image.nbytes for image in images)
-        if size > self._settings.held:
-            raise refusals.too_large(
-                f"the images take {size} bytes of memory; at most {self._settings.held} are allowed"
-            )
-        if self._bytes + size > self._settings.held:
-            raise refusals.busy("too many large images wait", self.waiting * self._pace)
-        job = _Job(images, size, asyncio.get_running_loop().time())
-        self._waiting[job] = None
-        self.waiting += len(images)
-        self._bytes += size
-        self.accepted += 1
-        self._news.set()
+    @asynccontextmanager
+    async def lifespan(self) -> AsyncIterator[None]:
+        """Loads the guard, serves while the block runs, then finishes the requests in the queue."""
+        await self._load()
+        self._batches = asyncio.create_task(self._run_batches())
+        watch = asyncio.create_task(self._watch(self.settings.watch_seconds)) if self.settings.watch_seconds else None
         try:
-            async with asyncio.timeout_at(deadline):
-                return await job.done
-        except TimeoutError as error:
-            raise refusals.late(self._settings.seconds) from error
+            yield
         finally:
-            self._leave(job)
+            if watch is not None:
+                watch.cancel()
+            self.batcher.close()
+            await self._batches
+            self._readers.shutdown()
+            log_event("stopped", requests=self.batcher.accepted)
 
-    async def between(self, work: Callable[[], Result]) -> Result:
-        """Returns what a call returns that needs the network for itself; it is made between two batches."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+    async def check(self, images: Sequence[Tensor], request: Request) -> CheckOutcome:
+        """Returns the verdicts on checked images (C, H, W); if the client leaves before, the images are dropped."""
 
-    async def run(self) -> None:
-        """Judges batches until the engine is closed and nothing waits."""
-        while jobs := await self._batch():
-            await self._judge(jobs)
+        async def client_leaves() -> None:
+            while (await request.receive())["type"] != "http.disconnect":
+                pass
 
-    def close(self) -> None:
-        """Lets `run` come to its end; what was taken is still judged, nothing more is taken."""
-        self._closing = True
-        self._news.set()
-
-    def free(self) -> None:
-        """Ends the thread, once `run` has come to its end."""
-        self._thread.shutdown()
-
-    async def _batch(self) -> list[_Job]:
-        """The next jobs; none if the engine is closed."""
-        loop, most = asyncio.get_running_loop(), self._settings.batch
-        while self._waiting or not self._closing:
-            if not self._waiting:
-                self._news.clear()
-                await self._news.wait()
-                continue
-            until = next(iter(self._waiting)).since + self._settings.wait
-            while self.waiting < most and not self._closing and loop.time() < until:
-                self._news.clear()
-                with suppress(TimeoutError):
-                    async with asyncio.timeout_at(until):
-                        await self._news.wait()
-            taken = self._taken(most)
-            if taken:  # else all clients have left
-                return taken
-        return []
-
-    def _taken(self, most: int) -> list[_Job]:
-        """Jobs out of the queue, oldest first, as many as make a batch; a large one makes a batch of its own."""
-        taken: list[_Job] = []
-        count = 0
-        for job in list(self._waiting):
-            if taken and count + len(job.images) > most:
-                break
-            self._leave(job)
-            taken.append(job)
-            count += len(job.images)
-        return taken
-
-    def _leave(self, job: _Job) -> None:
-        """Takes a job out of the queue, if it is still there."""
-        if job in self._waiting:
-            del self._waiting[job]
-            self.waiting -= len(job.images)
-            self._bytes -= job.bytes
-
-    async def _judge(self, jobs: list[_Job]) -> None:
-        """Answers the jobs of one batch; if that fails each is tried alone, so that only the culprit suffers."""
-        loop, judge = asyncio.get_running_loop(), self.judge
-        assert judge is not None
-        images = [image for job in jobs for image in job.images]
-        start = loop.time()
+        submission = asyncio.create_task(self.batcher.submit(images, request.state.deadline))
+        left = asyncio.create_task(client_leaves())
         try:
-            found = await loop.run_in_executor(self._thread, judge.judge, images)
+            await asyncio.wait({submission, left}, return_when=asyncio.FIRST_COMPLETED)
+            if not submission.done():
+                raise ClientDisconnect
+            outcome = submission.result()
+        except BatcherClosedError as error:
+            raise HTTPException(503, UNAVAILABLE) from error
+        except QueueFullError as error:
+            raise too_many_requests(str(error), error.retry_seconds) from error
+        except BenfourierError as error:
+            raise HTTPException(422, str(error)) from error
+        finally:
+            submission.cancel()
+            left.cancel()
+        self.metrics.count_verdicts(outcome.verdicts)
+        if outcome.loaded is self._loaded:
+            self.drift.add(outcome.verdicts.score)
+        return outcome
+
+    async def read(self, request: Request, parse: Callable[[bytearray], T], limit: int | None = None) -> T:
+        """Returns what a reader thread parses from an unpacked body of at most limit bytes."""
+        body, encoding = bytearray(), request.headers.get("content-encoding", "")
+        async for chunk in request.stream():  # RequestLimits bounds it
+            body += chunk
+        most = limit or self.settings.max_body_bytes
+        return await self.in_reader_thread(lambda: parse(unpack(body, encoding, most)), request)
+
+    async def in_reader_thread(self, work: Callable[[], T], request: Request) -> T:
+        """Returns the result of a call that would block the event loop."""
+        async with asyncio.timeout_at(request.state.deadline):
+            return await asyncio.get_running_loop().run_in_executor(self._readers, work)
+
+    async def reload(self) -> bool:
+        """Loads the guard's file again and puts it to work between two batches; a bad file changes nothing."""
+        try:
+            await self._load()
+        except Exception as error:  # whatever is wrong with the file, the old guard goes on
+            unknown = not isinstance(error, BenfourierError)
+            log_event("reload failed", level=logging.ERROR, trace=unknown, reason=f"{type(error).__name__}: {error}")
+            self.metrics.reloads.labels("failed").inc()
+            return False
+        self.metrics.reloads.labels("done").inc()
+        return True
+
+    def _run(self, images: list[Tensor]) -> CheckOutcome:
+        loaded = self._loaded  # once per batch, so that an outcome names the guard that gave it
+        assert loaded is not None
+        return CheckOutcome(loaded, loaded.guard.judge(images))
+
+    async def _run_batches(self) -> None:
+        """Runs batches until the end; if that breaks, the log says why and requests get 503."""
+        try:
+            await self.batcher.run_forever()
         except Exception as error:
-            if len(jobs) > 1:
-                for job in jobs:
-                    await self._judge([job])
-            elif not jobs[0].done.done():
-                jobs[0].done.set_exception(error)
-            return
-        self._pace = (loop.time() - start) / len(images)
-        self._metrics.batch(len(images), [start - job.since for job in jobs])
-        first = 0
-        for job in jobs:
-            if not job.done.done():
-                job.done.set_result(found.rows(first, len(job.images)))
-            first += len(job.images)
+            log_event("judging failed", level=logging.CRITICAL, trace=True, reason=f"{type(error).__name__}: {error}")
+
+    async def _load(self) -> None:
+        stamp = self._file.stamp()
+        loaded, old = await self.batcher.exclusive(self._file.load), self._loaded
+        new, before = loaded.guard.classifier, loaded.guard.classifier if old is None else old.guard.classifier
+        if any(getattr(new, name) != getattr(before, name) for name in ("bounds", "size", "channels", "resize")):
+            raise StoreError("the new guard takes other images than the old one; start the service again for it")
+        self._stamp, self._loaded = stamp, loaded
+        self.drift = Drift(loaded.guard.calibration.scores, self.settings.drift_window)
+        self.metrics.set_guard(loaded.guard, loaded.version)
+        name, threshold = loaded.guard.detector.method.name, str(loaded.guard.threshold)
+        log_event("guard loaded", version=loaded.version, detector=name, threshold=threshold)
+
+    async def _watch(self, seconds: float) -> None:
+        """Looks at the file at intervals, and loads it once it has changed and stayed the same for one interval."""
+        stamp = self._stamp
+        while True:
+            await asyncio.sleep(seconds)
+            last, stamp = stamp, self._file.stamp()
+            if stamp is not None and stamp == last and stamp != self._stamp:
+                self._stamp = stamp  # a bad file is tried once
+                await self.reload()
+
+
+def short_numbers(values: NDArray[np.float64]) -> list[float]:
+    """Returns numbers with as many digits as a chart can show."""
+    return [float(f"{value:.5g}") for value in values]

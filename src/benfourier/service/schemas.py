@@ -1,5 +1,6 @@
-"""What requests and answers look like, as OpenAPI shows it and as requests are checked."""
+"""Records of requests and responses: requests are checked by them, OpenAPI shows them."""
 
+import json
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -9,13 +10,13 @@ Size = Annotated[int, Field(ge=0, le=2**63 - 1)]
 DataType = Literal["FP32", "FP64", "UINT8"]
 
 
-class Asked(BaseModel):
-    """Part of a request: types are taken at their word."""
+class StrictModel(BaseModel):
+    """Part of a request; a text is never read as a number."""
 
     model_config = ConfigDict(strict=True)
 
 
-class RequestInput(Asked):
+class RequestInput(StrictModel):
     """The images, as FP32 or FP64 within the bounds, or as UINT8 from 0 to 255."""
 
     name: str = Field(examples=["images"])
@@ -25,14 +26,14 @@ class RequestInput(Asked):
     data: list[Any] | None = Field(None, description="Numbers, flat or nested; left out if they follow as bytes.")
 
 
-class RequestOutput(Asked):
-    """An output that is wanted."""
+class RequestOutput(StrictModel):
+    """An output to send."""
 
     name: str = Field(examples=["accepted"])
     parameters: Parameters | None = None
 
 
-class InferRequest(Asked):
+class InferRequest(StrictModel):
     """The Open Inference Protocol's request."""
 
     id: str | None = None
@@ -42,7 +43,7 @@ class InferRequest(Asked):
 
 
 class ResponseOutput(BaseModel):
-    """One of label, accepted, score and threshold, a number per image."""
+    """One of label, accepted, score and threshold, one value per image."""
 
     name: Literal["label", "accepted", "score", "threshold"]
     shape: list[int]
@@ -52,7 +53,7 @@ class ResponseOutput(BaseModel):
 
 
 class InferResponse(BaseModel):
-    """The Open Inference Protocol's answer."""
+    """The Open Inference Protocol's response."""
 
     model_name: str
     model_version: str
@@ -60,33 +61,33 @@ class InferResponse(BaseModel):
     outputs: list[ResponseOutput]
 
 
-class Complaint(BaseModel):
+class Error(BaseModel):
     """What is wrong, what is allowed, what to do."""
 
     error: str
 
 
-class Live(BaseModel):
-    """That the server is alive."""
+class ServerLive(BaseModel):
+    """Whether the server is alive."""
 
     live: bool
 
 
 class ServerReady(BaseModel):
-    """That the server can judge images."""
+    """Whether the server can judge images."""
 
     ready: bool
 
 
 class ModelReady(BaseModel):
-    """That the guard can judge images."""
+    """Whether the guard can judge images."""
 
     name: str
     ready: bool
 
 
 class ServerMetadata(BaseModel):
-    """What the server is."""
+    """The name and version of the server."""
 
     name: str
     version: str
@@ -94,7 +95,7 @@ class ServerMetadata(BaseModel):
 
 
 class TensorMetadata(BaseModel):
-    """What a tensor looks like; −1 where any size will do."""
+    """A tensor's type and shape; -1 where any size will do."""
 
     name: str
     datatype: str
@@ -102,7 +103,7 @@ class TensorMetadata(BaseModel):
 
 
 class ModelMetadata(BaseModel):
-    """What the guard takes and says."""
+    """The inputs and outputs of the guard."""
 
     name: str
     versions: list[str]
@@ -111,21 +112,21 @@ class ModelMetadata(BaseModel):
     outputs: list[TensorMetadata]
 
 
-class Picture(Asked):
+class ImageData(StrictModel):
     """An image file in a JSON request."""
 
-    name: str = Field("image", max_length=200, description="What to call it in the answer.")
+    name: str = Field("image", max_length=200, description="Its name in the response.")
     data: str = Field(description="The content of the image file in base64.")
 
 
-class CheckRequest(Asked):
+class CheckRequest(StrictModel):
     """Image files to be checked."""
 
-    images: list[Picture] = Field(min_length=1, fail_fast=True)
+    images: list[ImageData] = Field(min_length=1, fail_fast=True)
 
 
-class Layer(BaseModel):
-    """One layer's numbers of the image, beside those of held-out clean images."""
+class LayerResponse(BaseModel):
+    """One layer's features of the image, beside those of held-out clean images."""
 
     layer: str
     values: list[float]
@@ -134,8 +135,8 @@ class Layer(BaseModel):
     oddness: float = Field(description="Root mean square of (value - mean) / deviation.")
 
 
-class Checked(BaseModel):
-    """What the guard says of one image."""
+class CheckResult(BaseModel):
+    """The verdict on one image."""
 
     name: str
     verdict: Literal["accepted", "rejected"]
@@ -143,25 +144,25 @@ class Checked(BaseModel):
     class_name: str
     score: float = Field(description="Higher is more adversarial.")
     threshold: float
-    evidence: list[Layer]
+    evidence: list[LayerResponse]
 
 
 class CheckResponse(BaseModel):
-    """What the guard says of image files, in the order in which they came."""
+    """The verdicts on image files, in the order of the files."""
 
     version: str
-    results: list[Checked]
+    results: list[CheckResult]
 
 
-class Bins(BaseModel):
+class ScoreHistogram(BaseModel):
     """How many held-out clean images have scores between two neighbouring edges."""
 
     edges: list[float]
     counts: list[int]
 
 
-class DriftNow(BaseModel):
-    """Recent scores against those on which the threshold was set: a two-sample Kolmogorov-Smirnov test."""
+class DriftResponse(BaseModel):
+    """Two-sample Kolmogorov-Smirnov test of recent scores against the calibration scores."""
 
     state: Literal["waiting", "steady", "changed"]
     scores: int
@@ -169,7 +170,7 @@ class DriftNow(BaseModel):
     p: float | None
 
 
-class GuardFacts(BaseModel):
+class GuardResponse(BaseModel):
     """The guard at work."""
 
     name: str
@@ -184,13 +185,13 @@ class GuardFacts(BaseModel):
     false_alarm_rate: float
     interval: tuple[float, float]
     clean_images: int
-    clean_scores: Bins
-    drift: DriftNow
+    clean_scores: ScoreHistogram
+    drift: DriftResponse
     demo: bool
     body_limit: int
 
 
-class Sample(BaseModel):
+class SampleInfo(BaseModel):
     """A sample image of the demonstration."""
 
     sample: int
@@ -198,22 +199,22 @@ class Sample(BaseModel):
     class_name: str
 
 
-class Samples(BaseModel):
+class SamplesResponse(BaseModel):
     """The sample images, and the attacks that may be tried on them."""
 
     source: str
     attacks: list[str]
-    samples: list[Sample]
+    samples: list[SampleInfo]
 
 
-class AttackRequest(Asked):
+class AttackRequest(StrictModel):
     """A sample, and what to attack it with."""
 
     sample: int = Field(ge=0, le=10**6)
     attack: Literal["bim", "bim-fixed"] = "bim"
 
 
-class Attacked(BaseModel):
+class AttackResponse(BaseModel):
     """A sample after an attack, as an 8-bit PNG file."""
 
     attack: str
@@ -221,3 +222,19 @@ class Attacked(BaseModel):
     linf: float | None
     l2: float | None
     image: str = Field(description="The PNG file in base64.")
+
+
+def request_body(*kinds: tuple[str, type[BaseModel] | dict[str, Any]]) -> dict[str, Any]:
+    """Returns the description of a request's body for OpenAPI, by content type: a record or a schema.
+
+    Routes read their bodies themselves, within limits, so that FastAPI does not know them.
+    """
+    content = {kind: {"schema": part if isinstance(part, dict) else _inline_schema(part)} for kind, part in kinds}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+def _inline_schema(kind: type[BaseModel]) -> Any:
+    """A record's JSON schema with the records in it written out in place of their references."""
+    schema = kind.model_json_schema()
+    parts = {f"#/$defs/{name}": part for name, part in schema.pop("$defs", {}).items()}
+    return json.loads(json.dumps(schema), object_hook=lambda value: parts.get(str(value.get("$ref")), value))

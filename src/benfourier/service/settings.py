@@ -1,49 +1,38 @@
-"""What a service may be told, with the limits that protect it."""
+"""Settings of a service, with the limits that protect it."""
 
 from dataclasses import dataclass, field
 
 from benfourier.errors import OptionError, check_whole
 
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+ANY_HOST = "*"
+
 
 @dataclass(frozen=True)
 class Settings:
-    """Limits and habits of a service.
+    """Limits and behaviour of a service."""
 
-    Args:
-        name: of the model in the Open Inference Protocol.
-        body: bytes of one request, as sent and as unpacked.
-        held: bytes of all requests that are being read, of the images of one as the network takes them, and of those
-            that wait.
-        images: in one request.
-        pixels: of one image.
-        seconds: for one request, from its first byte to its answer.
-        queue: images that may wait; further ones are refused with 429.
-        batch: images judged at once, as long as single requests do not hold more.
-        wait: seconds for which the first of a batch waits for others.
-        token: that requests must bear; None for none.
-        watch: seconds between two looks at the guard's file; None to look only when asked.
-        window: recent scores that are compared with the calibration scores.
-    """
-
-    name: str = "guard"
-    body: int = 2**26
-    held: int = 2**29
-    images: int = 64
-    pixels: int = 2**24
-    seconds: float = 30.0
-    queue: int = 512
-    batch: int = 32
-    wait: float = 0.005
-    token: str | None = field(default=None, repr=False)
-    watch: float | None = None
-    window: int = 500
+    name: str = "guard"  # of the model in the Open Inference Protocol
+    max_body_bytes: int = 2**26  # of one request, as sent and as unpacked
+    # of all request bodies together, of the images of one request as the network takes them, and of all in the queue
+    max_memory_bytes: int = 2**29
+    max_images: int = 64  # in one request
+    max_pixels: int = 2**24  # of one image
+    timeout_seconds: float = 30.0  # for one request, from its head to its response
+    max_queue: int = 512  # images in the queue; further ones get 429
+    max_batch: int = 32  # images judged at once; a single request may hold more
+    batch_wait_seconds: float = 0.005  # time that the first images of a batch wait for others
+    token: str | None = field(default=None, repr=False)  # that requests must bear; None for none
+    watch_seconds: float | None = None  # between two looks at the guard's file; SIGHUP reloads it in any case
+    drift_window: int = 500  # number of recent scores to compare with the calibration scores
+    hosts: tuple[str, ...] = LOOPBACK  # allowed in the header Host, against DNS rebinding; "*" allows all
 
     def __post_init__(self) -> None:
-        for name in ("body", "images", "pixels", "batch", "window"):
+        for name in ("max_body_bytes", "max_images", "max_pixels", "max_batch", "drift_window"):
             check_whole(name, getattr(self, name))
-        check_whole("held", self.held, least=self.body)
-        check_whole("queue", self.queue, least=self.images)
-        for name, least in (("seconds", 0.001), ("wait", 0.0), ("watch", 0.01)):
+        check_whole("max_memory_bytes", self.max_memory_bytes, least=self.max_body_bytes)
+        check_whole("max_queue", self.max_queue, least=self.max_images)
+        for name, least in (("timeout_seconds", 0.001), ("batch_wait_seconds", 0.0), ("watch_seconds", 0.01)):
             value = getattr(self, name)
             if value is not None and not least <= value < float("inf"):
                 raise OptionError(f"{name} is {value!r}; it must be a number of seconds, {least} at least")
@@ -51,3 +40,17 @@ class Settings:
             raise OptionError(f"name is {self.name!r}; it must be a word without a slash")
         if self.token is not None and (not self.token or not self.token.isascii() or not self.token.isprintable()):
             raise OptionError("the token is empty or holds unusual characters; use printable ASCII")
+        for host in self.hosts:
+            if not host or "/" in host or host.startswith("["):
+                raise OptionError(f"allowed host is {host!r}; it must be a name or an address without port, or '*'")
+
+
+def allowed_hosts(bound: str, more: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns the hosts that requests may name for a service bound to an address.
+
+    These are the loopback names, the address itself and those given. A service bound to all addresses has names that
+    it cannot know: it allows all, unless some are given.
+    """
+    if bound in ("0.0.0.0", "::", ""):  # noqa: S104, compared only
+        return (*LOOPBACK, *more) if more else (ANY_HOST,)
+    return tuple(dict.fromkeys((*LOOPBACK, bound, *more)))

@@ -1,190 +1,210 @@
-"""Tensors of the Open Inference Protocol, in JSON and as bytes behind it, the images of a request and its answer.
+"""Tensors of the Open Inference Protocol, as JSON and as bytes behind it.
 
-The bytes are little-endian and row-major, one tensor after the other behind the JSON, whose length a header tells.
+The bytes are little-endian and row-major, one tensor after the other behind the JSON, whose length a header gives.
+Nothing is built before its size is known: the JSON around the data is bounded, and the numbers go from the text to an
+array in pieces, never as one Python object each. A request takes at most three times its body, and its images.
 """
 
 import json
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import BaseModel, ValidationError
+from starlette.exceptions import HTTPException
 from torch import Tensor
 
 from benfourier.errors import ImageError
-from benfourier.service import refusals
-from benfourier.service.judge import Judged
+from benfourier.guard.verdicts import Verdicts
+from benfourier.models.classifier import Classifier
+from benfourier.models.images import load_images
 from benfourier.service.schemas import InferRequest, RequestInput, RequestOutput
 from benfourier.service.settings import Settings
-from benfourier.subjects.images import images as from_bytes
-from benfourier.subjects.subject import Subject
+from benfourier.service.uploads import CHUNK, Pieces, find_piece, parse_json, split_data
 
-Model = TypeVar("Model", bound=BaseModel)
 INPUT = "images"
-TYPES = {"FP32": "<f4", "FP64": "<f8", "UINT8": "|u1"}
-OUTPUTS = {
-    "label": ("INT64", "<i8"),
-    "accepted": ("BOOL", "|b1"),
-    "score": ("FP64", "<f8"),
-    "threshold": ("FP64", "<f8"),
-}
+MAX_JSON = 2**16  # bytes of a request besides its data
+DTYPES = {"FP32": "<f4", "FP64": "<f8", "UINT8": "|u1", "INT64": "<i8", "BOOL": "|b1"}
+OUTPUTS = {"label": "INT64", "accepted": "BOOL", "score": "FP64", "threshold": "FP64"}
+# numbers with brackets before and behind them, separated by commas; possessive, so that no way back is remembered
+_NUMBER = rb"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][-+]?[0-9]++)?+"
+_ITEM = rb"[ \t\r\n\[]*+" + _NUMBER + rb"[ \t\r\n\]]*+"
+NUMBERS = re.compile(_ITEM + rb"(?:," + _ITEM + rb")*+")
+BLANKS = b" \t\r\n"
+MAX_PIECE = 2 * CHUNK  # bytes without a comma: no number that anybody means is so long
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
-    """A request that can be answered.
+class InferCall:
+    """A checked request."""
 
-    Args:
-        id: to be given back.
-        images: checked, each (C, H, W).
-        outputs: names of the wanted ones, and whether they are wanted as bytes.
+    id: str | None  # to be sent back
+    images: list[Tensor]  # each (C, H, W)
+    outputs: tuple[tuple[str, bool], ...]  # names of the outputs to send, and whether as bytes
+
+
+def read_call(body: bytearray, header: str | None, classifier: Classifier, settings: Settings) -> InferCall:
+    """Returns the request in an unpacked body, or raises an HTTP error.
+
+    The header is Inference-Header-Content-Length; None if the body is JSON only.
     """
-
-    id: str | None
-    images: list[Tensor]
-    outputs: tuple[tuple[str, bool], ...]
-
-
-def read(body: bytearray, header: str | None, subject: Subject, settings: Settings) -> Asked:
-    """Returns what a body asks for, or raises a refusal.
-
-    Args:
-        body: unpacked.
-        header: Inference-Header-Content-Length; None if the body is JSON only.
-        subject: says what images look like.
-        settings: whose limits count.
-    """
-    length = len(body) if header is None else _length(header, len(body))
-    asked = checked(InferRequest, bytes(body[:length]))
-    values = _values(asked.inputs[0], body[length:], settings)
+    most = len(body)
+    if header is not None and not (re.fullmatch("[0-9]{1,12}", header) and int(header) <= most):
+        message = f"is {header[:20]!r}; it must be the length of the JSON, {most} at most"
+        raise HTTPException(400, f"Inference-Header-Content-Length {message}")
+    length = most if header is None else int(header)
+    binary = memoryview(body)[length:]
+    text, pieces = split_data(body[:length] if len(binary) else body, MAX_JSON)
+    request = parse_json(InferRequest, text)
+    tensor, outputs = request.inputs[0], _requested_outputs(request)
+    _check_size(tensor, classifier, settings)
+    if (tensor.parameters or {}).get("binary_data_size") is not None:
+        values = _binary_values(tensor, binary)
+    elif len(binary):
+        raise HTTPException(400, f"{len(binary)} bytes follow the JSON, and no input has a binary_data_size")
+    else:
+        values = _json_values(tensor, body, pieces)
     try:
-        found = _images(values, subject)
+        if values.dtype == np.uint8 and len(values):
+            # one by one: the conversion takes several times its images
+            rows = (values[place : place + 1] for place in range(len(values)))
+            return InferCall(request.id, [load_images(row, classifier, layout="NCHW")[0] for row in rows], outputs)
+        images = torch.from_numpy(values)
+        classifier.check_images(images)
+        return InferCall(request.id, list(images.unbind()), outputs)
     except ImageError as error:
-        raise refusals.bad(str(error)) from error
-    return Asked(asked.id, list(found.unbind()), _wanted(asked))
+        raise HTTPException(400, str(error)) from error
 
 
-def write(found: Judged, asked: Asked, model: str) -> tuple[bytes, int | None]:
-    """Returns an answer's content, and the length of the JSON in it if bytes follow."""
-    columns: dict[str, NDArray[Any]] = {
-        "label": found.label,
-        "accepted": found.accepted,
-        "score": found.score,
-        "threshold": np.full(len(found), found.threshold),
-    }
+def write_response(verdicts: Verdicts, version: str, call: InferCall, model: str) -> tuple[bytes, int | None]:
+    """Returns the content of a response, and the length of the JSON in it if bytes follow."""
     outputs: list[dict[str, Any]] = []
-    behind: list[bytes] = []
-    for name, binary in asked.outputs:
-        datatype, kind = OUTPUTS[name]
-        output: dict[str, Any] = {"name": name, "datatype": datatype, "shape": [len(found)]}
-        if binary:
-            behind.append(columns[name].astype(kind).tobytes())
-            output["parameters"] = {"binary_data_size": len(behind[-1])}
+    binary: list[bytes] = []
+    for name, as_bytes in call.outputs:
+        output: dict[str, Any] = {"name": name, "datatype": OUTPUTS[name], "shape": [len(verdicts)]}
+        column = np.broadcast_to(getattr(verdicts, name), len(verdicts))  # the threshold is one number for all
+        if as_bytes:
+            binary.append(column.astype(DTYPES[OUTPUTS[name]]).tobytes())
+            output["parameters"] = {"binary_data_size": len(binary[-1])}
         else:
-            output["data"] = columns[name].tolist()
+            output["data"] = column.tolist()
         outputs.append(output)
-    told = {"model_name": model, "model_version": found.version, "outputs": outputs}
-    text = json.dumps(told if asked.id is None else {"id": asked.id, **told}).encode()
-    return b"".join([text, *behind]), len(text) if behind else None
+    record = {"model_name": model, "model_version": version, "outputs": outputs}
+    text = json.dumps(record if call.id is None else {"id": call.id, **record}).encode()
+    return b"".join([text, *binary]), len(text) if binary else None
 
 
-def checked(kind: type[Model], text: bytes) -> Model:
-    """Returns a JSON text as a record, or raises a refusal that names the first thing wrong."""
-    try:
-        return kind.model_validate_json(text)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        place = ".".join(map(str, first["loc"])) or "the body"
-        raise refusals.bad(f"{place}: {first['msg']}; see /openapi.json for what is allowed") from error
-
-
-def _length(header: str, most: int) -> int:
-    if not header.isdecimal() or not header.isascii() or len(header) > 12 or int(header) > most:
-        raise refusals.bad(
-            f"Inference-Header-Content-Length is {header[:20]!r}; it must be the length of the JSON, {most} at most"
-        )
-    return int(header)
-
-
-def _values(tensor: RequestInput, behind: bytearray, settings: Settings) -> NDArray[Any]:
-    """The numbers of the one input, in its shape."""
+def _check_size(tensor: RequestInput, classifier: Classifier, settings: Settings) -> None:
+    """Raises an HTTP error unless the input has the right name, and a size within the limits."""
     if tensor.name != INPUT:
-        raise refusals.bad(f"the input is called {tensor.name[:50]!r}; the one that is allowed is called {INPUT!r}")
-    count, _, height, width = tensor.shape
-    if count > settings.images:
-        raise refusals.too_large(f"the request has {count} images; at most {settings.images} are allowed")
-    if height * width > settings.pixels:
-        raise refusals.too_large(f"images have {height}×{width} pixels; at most {settings.pixels} are allowed")
-    size = (tensor.parameters or {}).get("binary_data_size")
-    if size is None:
-        if behind:
-            raise refusals.bad(f"{len(behind)} bytes follow the JSON, and no input has a binary_data_size")
-        return _listed(tensor)
-    return _binary(tensor, size, behind)
+        raise HTTPException(400, f"the input is called {tensor.name[:50]!r}; it must be called {INPUT!r}")
+    count, channels, height, width = tensor.shape
+    if count > settings.max_images:
+        raise HTTPException(413, f"the request has {count} images; at most {settings.max_images} are allowed")
+    if height * width > settings.max_pixels:
+        raise HTTPException(413, f"images have {height}×{width} pixels; at most {settings.max_pixels} are allowed")
+    size = 4 * count * channels * height * width
+    if size > settings.max_memory_bytes:
+        raise HTTPException(413, f"the images take {size} bytes; at most {settings.max_memory_bytes} are allowed")
+    # before the numbers are parsed, which takes half a microsecond each
+    if classifier.channels not in (None, channels):
+        raise HTTPException(400, f"images have channels {channels}; this classifier takes {classifier.channels}")
+    if classifier.size not in (None, (height, width)):
+        raise HTTPException(400, f"images have size {(height, width)}; this classifier takes {classifier.size}")
 
 
-def _binary(tensor: RequestInput, size: object, behind: bytearray) -> NDArray[Any]:
-    kind = np.dtype(TYPES[tensor.datatype])
-    wanted = math.prod(tensor.shape) * kind.itemsize
+def _binary_values(tensor: RequestInput, binary: memoryview) -> NDArray[Any]:
+    dtype = np.dtype(DTYPES[tensor.datatype])
+    size, needed = (tensor.parameters or {})["binary_data_size"], math.prod(tensor.shape) * dtype.itemsize
     if tensor.data is not None:
-        raise refusals.bad("the input has both data and a binary_data_size; it must have one of them")
-    if isinstance(size, bool) or size != wanted or len(behind) != wanted:
-        raise refusals.bad(
-            f"binary_data_size is {size!r} and {len(behind)} bytes follow the JSON; "
-            f"{tensor.datatype} of shape {tensor.shape} takes {wanted}"
+        raise HTTPException(400, "the input has both data and a binary_data_size; it must have one of them")
+    if isinstance(size, bool) or size != needed or len(binary) != needed:
+        raise HTTPException(
+            400,
+            f"binary_data_size is {size!r} and {len(binary)} bytes follow the JSON; "
+            f"{tensor.datatype} of shape {tensor.shape} takes {needed}",
         )
-    return np.frombuffer(behind, kind).reshape(tensor.shape)
-
-
-def _listed(tensor: RequestInput) -> NDArray[Any]:
-    if tensor.data is None:
-        raise refusals.bad("the input has neither data nor a binary_data_size; it must have one of them")
-    try:
-        found = np.asarray(tensor.data)
-    except (ValueError, OverflowError) as error:
-        raise refusals.bad(
-            f"data is no tensor ({error}); it must be numbers, flat or nested as the shape says"
-        ) from error
-    if found.size and found.dtype.kind not in "iuf":
-        raise refusals.bad("data holds something else than numbers of usual size; only these are allowed")
-    if found.shape not in ((math.prod(tensor.shape),), tuple(tensor.shape)):
-        raise refusals.bad(f"data has the shape {list(found.shape)}, not {tensor.shape}; it must be that, or flat")
-    if tensor.datatype == "UINT8":
-        if found.dtype.kind == "f" or (found.size and not 0 <= found.min() <= found.max() <= 255):
-            raise refusals.bad("data holds values that are not UINT8; they must be whole numbers from 0 to 255")
-        found = found.astype(np.uint8)
-    return found.reshape(tensor.shape)
-
-
-def _images(values: NDArray[Any], subject: Subject) -> Tensor:
-    """Values as float32 images that the subject takes; a copy, aligned as torch wants it."""
-    if values.dtype == np.uint8 and values.size:
-        return from_bytes(values, subject, layout="NCHW")
+    values = np.frombuffer(binary, dtype).reshape(tensor.shape)
     with np.errstate(over="ignore", invalid="ignore"):
-        found = torch.from_numpy(values.astype(np.float32))
-    subject.check(found)
-    return found
+        return values if tensor.datatype == "UINT8" else values.astype(np.float32)  # a copy, aligned for torch
 
 
-def _wanted(asked: InferRequest) -> tuple[tuple[str, bool], ...]:
-    """Names of the wanted outputs, and whether they are wanted as bytes."""
-    default = _flag(asked.parameters, "binary_data_output", False)
-    outputs: Sequence[RequestOutput] = asked.outputs or [RequestOutput(name=name) for name in OUTPUTS]
+def _json_values(tensor: RequestInput, body: bytearray, pieces: Pieces) -> NDArray[Any]:
+    """The numbers of the input's data, in its shape: uint8, or else float32."""
+    if tensor.data is None:
+        raise HTTPException(400, "the input has neither data nor a binary_data_size; it must have one of them")
+    begin, end = find_piece(str(tensor.data[0]) if len(tensor.data) == 1 else "", pieces)
+    total, whole = math.prod(tensor.shape), tensor.datatype == "UINT8"
+    wrong = HTTPException(
+        400,
+        f"data does not hold the {total} numbers of the shape {tensor.shape}; "
+        "it must be numbers, flat or nested as the shape says",
+    )
+    if not 0 < 2 * total <= end - begin:  # a number and its comma or bracket take two bytes at least
+        raise wrong
+    nested = re.compile(rb"\[[ \t\r\n]*\[").match(body, begin) is not None
+    sizes = [math.prod(tensor.shape[-axes:]) for axes in (1, 2, 3, 4)] if nested else [total]
+    values, filled = np.empty(total, np.uint8 if whole else np.float32), 0
+    for text in _number_texts(body, begin, end):
+        if NUMBERS.fullmatch(text) is None:
+            raise wrong
+        part = np.fromstring(text.translate(None, BLANKS + b"[]"), sep=",")
+        if not _brackets_fit(text, sizes, filled, len(part)) or filled + len(part) > total:
+            raise wrong
+        if whole and (any(letter in text for letter in b".eE") or part.min() < 0 or part.max() > 255):
+            raise HTTPException(400, "data holds values that are not UINT8; they must be whole, from 0 to 255")
+        with np.errstate(over="ignore"):
+            values[filled : filled + len(part)] = part
+        filled += len(part)
+    if filled != total:
+        raise wrong
+    return values.reshape(tensor.shape)
+
+
+def _number_texts(body: bytearray, begin: int, end: int) -> Iterator[bytes]:
+    """The text of an array in pieces of about CHUNK bytes, split at commas."""
+    while begin < end:
+        comma = body.find(b",", min(begin + CHUNK, end), end)
+        stop = end if comma < 0 else comma
+        yield bytes(body[begin:stop]) if stop - begin <= MAX_PIECE else b""
+        begin = stop + 1
+
+
+def _brackets_fit(text: bytes, sizes: Sequence[int], first: int, count: int) -> bool:
+    """Whether brackets open before and close behind the right numbers, count of them from number first on.
+
+    The text matches NUMBERS; sizes are the numbers in each kind of list, innermost first.
+    """
+    marks = np.frombuffer(text.translate(None, BLANKS + b"+-.0123456789eE"), np.uint8)
+    item = np.cumsum(marks == ord(","))  # the number that each bracket belongs to
+    places = np.arange(first, first + count)
+    opened = np.sum([places % size == 0 for size in sizes], axis=0)
+    closed = np.sum([(places + 1) % size == 0 for size in sizes], axis=0)
+    return all(
+        np.array_equal(np.bincount(item[marks == ord(bracket)], minlength=count), expected)
+        for bracket, expected in (("[", opened), ("]", closed))
+    )
+
+
+def _requested_outputs(request: InferRequest) -> tuple[tuple[str, bool], ...]:
+    """Names of the outputs to send, and whether as bytes."""
+    default = _flag(request.parameters, "binary_data_output", False)
+    outputs: Sequence[RequestOutput] = request.outputs or [RequestOutput(name=name) for name in OUTPUTS]
     names = [output.name for output in outputs]
     for name in names:
         if name not in OUTPUTS:
-            raise refusals.bad(f"there is no output {name[:50]!r}; allowed: {', '.join(OUTPUTS)}")
+            raise HTTPException(400, f"there is no output {name[:50]!r}; allowed: {', '.join(OUTPUTS)}")
     if len(set(names)) < len(names):
-        raise refusals.bad("an output is asked for twice; once is enough")
+        raise HTTPException(400, "an output is asked for twice; once is enough")
     return tuple((output.name, _flag(output.parameters, "binary_data", default)) for output in outputs)
 
 
 def _flag(parameters: dict[str, Any] | None, name: str, default: bool) -> bool:
     value = (parameters or {}).get(name, default)
     if not isinstance(value, bool):
-        raise refusals.bad(f"{name} is {str(value)[:50]!r}; it must be true or false")
+        raise HTTPException(400, f"{name} is {str(value)[:50]!r}; it must be true or false")
     return value

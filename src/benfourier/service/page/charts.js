@@ -1,61 +1,61 @@
 // Charts as SVG, drawn with attributes and classes only, as the content security policy wants it.
 
-const SPACE = "http://www.w3.org/2000/svg";
-const WIDE = 460;
+const SVG = "http://www.w3.org/2000/svg";
+const WIDTH = 460;
 
 export function short(value) {
   const size = Math.abs(value);
   return size >= 1e5 || (size > 0 && size < 1e-3) ? value.toExponential(2) : Number(value.toPrecision(4)).toString();
 }
 
-function part(parent, name, attributes, text) {
-  const made = document.createElementNS(SPACE, name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  if (text !== undefined) made.textContent = text;
-  parent.append(made);
-  return made;
+function draw(parent, name, attributes, text) {
+  const node = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+  if (text !== undefined) node.textContent = text;
+  parent.append(node);
+  return node;
 }
 
-function canvas(height, told) {
-  const made = document.createElementNS(SPACE, "svg");
-  made.setAttribute("viewBox", `0 0 ${WIDE} ${height}`);
-  made.setAttribute("role", "img");
-  made.setAttribute("aria-label", told);
-  return made;
+function drawing(height, description) {
+  const node = document.createElementNS(SVG, "svg");
+  node.setAttribute("viewBox", `0 0 ${WIDTH} ${height}`);
+  node.setAttribute("role", "img");
+  node.setAttribute("aria-label", description);
+  return node;
 }
 
 // The clean images' scores as a histogram, the threshold, and this image's score.
-export function scoreChart(facts, result) {
-  const { edges, counts } = facts.clean_scores;
+export function scoreChart(guard, result) {
+  const { edges, counts } = guard.clean_scores;
   const { score, threshold, verdict } = result;
   const least = Math.min(edges[0], threshold), most = Math.max(edges[edges.length - 1], threshold);
   const room = Math.max((most - least) * 0.6, 1e-12);
   const low = Math.max(Math.min(least, score), least - room) - room * 0.08;
   const high = Math.min(Math.max(most, score), most + room) + room * 0.08;
-  const floor = 122, top = 34, x = (value) => 12 + ((WIDE - 24) * (value - low)) / (high - low);
+  const floor = 122, top = 34, x = (value) => 12 + ((WIDTH - 24) * (value - low)) / (high - low);
   const sign = verdict === "accepted" ? "at most" : "above";
-  const svg = canvas(150, `The score ${short(score)} is ${sign} the threshold ${short(threshold)}; clean images have scores from ${short(edges[0])} to ${short(edges[edges.length - 1])}.`);
+  const svg = drawing(150, `The score ${short(score)} is ${sign} the threshold ${short(threshold)}; clean images have scores from ${short(edges[0])} to ${short(edges[edges.length - 1])}.`);
   const tall = Math.max(...counts, 1);
   counts.forEach((count, place) => {
     const height = ((floor - top) * count) / tall;
     const left = x(edges[place]);
-    part(svg, "rect", { class: "clean", x: left, y: floor - height, width: Math.max(x(edges[place + 1]) - left - 1, 1), height });
+    draw(svg, "rect", { class: "clean", x: left, y: floor - height, width: Math.max(x(edges[place + 1]) - left - 1, 1), height });
   });
-  part(svg, "line", { class: "axis", x1: 8, x2: WIDE - 8, y1: floor, y2: floor });
+  draw(svg, "line", { class: "axis", x1: 8, x2: WIDTH - 8, y1: floor, y2: floor });
   const limit = x(threshold);
-  part(svg, "line", { class: "limit", x1: limit, x2: limit, y1: top - 8, y2: floor });
-  part(svg, "text", { x: limit, y: 144, "text-anchor": anchor(limit) }, `threshold ${short(threshold)}`);
+  draw(svg, "line", { class: "limit", x1: limit, x2: limit, y1: top - 8, y2: floor });
+  draw(svg, "text", { x: limit, y: 144, "text-anchor": anchor(limit) }, `threshold ${short(threshold)}`);
   const beyond = score > high ? 1 : score < low ? -1 : 0;
-  const here = beyond > 0 ? WIDE - 14 : beyond < 0 ? 14 : x(score);
+  const here = beyond > 0 ? WIDTH - 14 : beyond < 0 ? 14 : x(score);
   const tip = beyond ? `${here + 9 * beyond},70 ${here - 5 * beyond},62 ${here - 5 * beyond},78` : `${here},${floor} ${here - 7},${floor + 11} ${here + 7},${floor + 11}`;
-  if (!beyond) part(svg, "line", { class: `mark-${verdict}`, x1: here, x2: here, y1: 18, y2: floor, "stroke-width": 2.5 });
-  part(svg, "polygon", { class: `mark-${verdict}`, points: tip });
-  part(svg, "text", { class: "strong", x: here, y: 12, "text-anchor": anchor(here) }, `this image ${short(score)}`);
+  if (!beyond) draw(svg, "line", { class: `mark-${verdict}`, x1: here, x2: here, y1: 18, y2: floor, "stroke-width": 2.5 });
+  draw(svg, "polygon", { class: `mark-${verdict}`, points: tip });
+  draw(svg, "text", { class: "strong", x: here, y: 12, "text-anchor": anchor(here) }, `this image ${short(score)}`);
   return svg;
 }
 
 function anchor(x) {
-  return x < 70 ? "start" : x > WIDE - 70 ? "end" : "middle";
+  return x < 70 ? "start" : x > WIDTH - 70 ? "end" : "middle";
 }
 
 // One layer's numbers of this image over the clean images' mean ± deviation.
@@ -64,24 +64,24 @@ export function bandChart(layer, symbol) {
   const uppers = layer.mean.map((mean, n) => mean + layer.deviation[n]);
   const lowers = layer.mean.map((mean, n) => mean - layer.deviation[n]);
   const low = Math.min(0, ...layer.values, ...lowers), high = Math.max(...layer.values, ...uppers, 1e-9) * 1.05;
-  const x = (n) => left + 10 + ((WIDE - left - 20) * n) / Math.max(count - 1, 1);
+  const x = (n) => left + 10 + ((WIDTH - left - 20) * n) / Math.max(count - 1, 1);
   const y = (value) => floor - ((floor - top) * (value - low)) / (high - low);
   const outside = layer.values.map((value, n) => Math.abs(value - layer.mean[n]) > 2 * layer.deviation[n]);
   const far = outside.filter(Boolean).length;
-  const svg = canvas(210, `Layer ${layer.layer}: ${far} of ${count} numbers lie more than two deviations from the mean of clean images.`);
+  const svg = drawing(210, `Layer ${layer.layer}: ${far} of ${count} numbers lie more than two deviations from the mean of clean images.`);
   for (const tick of [0, 0.25, 0.5, 0.75, 1]) {
     const value = low + (high - low) * tick;
-    part(svg, "line", { class: "axis", x1: left, x2: WIDE - 4, y1: y(value), y2: y(value) });
-    part(svg, "text", { x: left - 5, y: y(value) + 4, "text-anchor": "end" }, Number(value.toPrecision(2)));
+    draw(svg, "line", { class: "axis", x1: left, x2: WIDTH - 4, y1: y(value), y2: y(value) });
+    draw(svg, "text", { x: left - 5, y: y(value) + 4, "text-anchor": "end" }, Number(value.toPrecision(2)));
   }
   const points = (values) => values.map((value, n) => `${x(n)},${y(value)}`);
-  part(svg, "polygon", { class: "band", points: [...points(uppers), ...points(lowers).reverse()].join(" ") });
-  part(svg, "polyline", { class: "mean", points: points(layer.mean).join(" ") });
-  part(svg, "polyline", { class: "values", points: points(layer.values).join(" ") });
+  draw(svg, "polygon", { class: "band", points: [...points(uppers), ...points(lowers).reverse()].join(" ") });
+  draw(svg, "polyline", { class: "mean", points: points(layer.mean).join(" ") });
+  draw(svg, "polyline", { class: "values", points: points(layer.values).join(" ") });
   layer.values.forEach((value, n) => {
-    part(svg, "circle", { class: outside[n] ? "outside" : "within", cx: x(n), cy: y(value), r: outside[n] ? 4 : 3 });
-    if (count <= 20 || n % 4 === 3) part(svg, "text", { class: n % 2 ? "few" : "", x: x(n), y: floor + 15, "text-anchor": "middle" }, n + 1);
+    draw(svg, "circle", { class: outside[n] ? "outside" : "within", cx: x(n), cy: y(value), r: outside[n] ? 4 : 3 });
+    if (count <= 20 || n % 4 === 3) draw(svg, "text", { class: n % 2 ? "few" : "", x: x(n), y: floor + 15, "text-anchor": "middle" }, n + 1);
   });
-  part(svg, "text", { x: (WIDE + left) / 2, y: 207, "text-anchor": "middle" }, symbol);
+  draw(svg, "text", { x: (WIDTH + left) / 2, y: 207, "text-anchor": "middle" }, symbol);
   return svg;
 }

@@ -1,131 +1,131 @@
 import { bandChart, scoreChart, short } from "/page/charts.js";
 
-const SEVERAL = 3; // images sent at a time
-const find = (id) => document.getElementById(id);
-let facts = null;
+const MAX_RUNNING = 3; // images sent at once
+const byId = (id) => document.getElementById(id);
+let guard = null;
 let attacks = [];
 let token = "";
-let waiting = [];
-let underway = 0;
+let queue = [];
+let running = 0;
 
 async function call(path, options = {}) {
   const headers = { ...(options.headers || {}), ...(token ? { Authorization: `Bearer ${token}` } : {}) };
-  const answer = await fetch(path, { ...options, headers });
-  if (answer.status === 401) find("access").hidden = false;
-  if (!answer.ok) {
-    const told = await answer.json().catch(() => ({}));
-    throw new Error(told.error || `the server answered ${answer.status}`);
+  const response = await fetch(path, { ...options, headers });
+  if (response.status === 401) byId("access").hidden = false;
+  if (!response.ok) {
+    const body = await response.json().catch(() => ({}));
+    throw new Error(body.error || `the server answered ${response.status}`);
   }
-  return answer;
+  return response;
 }
 
-function made(name, attributes = {}, text = "") {
-  const element = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
-  element.textContent = text;
-  return element;
+function element(name, attributes = {}, text = "") {
+  const node = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+  node.textContent = text;
+  return node;
 }
 
-function complain(error) {
-  find("notice").textContent = error ? error.message : "";
-  find("notice").hidden = !error;
+function showError(error) {
+  byId("notice").textContent = error ? error.message : "";
+  byId("notice").hidden = !error;
 }
 
-async function learn() {
-  facts = await (await call("/v1/guard")).json();
+async function loadGuard() {
+  guard = await (await call("/v1/guard")).json();
   const percent = (share) => `${Number((100 * share).toPrecision(2))} %`;
-  const [low, high] = facts.interval;
-  const drift = facts.drift;
+  const [low, high] = guard.interval;
+  const drift = guard.drift;
   const words = {
     waiting: `waiting for images (${drift.scores} so far)`,
     steady: `as calibrated (KS distance ${short(drift.distance ?? 0)}, p ${short(drift.p ?? 1)}, last ${drift.scores} scores)`,
     changed: `no longer as calibrated (KS distance ${short(drift.distance ?? 0)}, p ${short(drift.p ?? 1)}, last ${drift.scores} scores)`,
   };
   const rows = [
-    ["Detector", facts.detector],
-    ["Threshold", short(facts.threshold)],
-    ["False alarms", `${percent(facts.false_alarm_rate)} asked, ${percent(low)} to ${percent(high)} on ${facts.clean_images} clean images`],
+    ["Detector", guard.detector],
+    ["Threshold", short(guard.threshold)],
+    ["False alarms", `${percent(guard.false_alarm_rate)} asked, ${percent(low)} to ${percent(high)} on ${guard.clean_images} clean images`],
     ["Stream", words[drift.state], drift.state],
   ];
-  find("facts").replaceChildren(...rows.map(([name, value, kind]) => {
-    const row = made("div");
-    row.append(made("dt", {}, name), made("dd", { class: kind || "" }, value));
+  byId("facts").replaceChildren(...rows.map(([name, value, kind]) => {
+    const row = element("div");
+    row.append(element("dt", {}, name), element("dd", { class: kind || "" }, value));
     return row;
   }));
-  find("size").textContent = facts.height > 0 ? `The network takes ${facts.height} × ${facts.width} pixels, ${facts.channels === 1 ? "grey" : "colour"}.` : "";
+  byId("size").textContent = guard.height > 0 ? `The network takes ${guard.height} × ${guard.width} pixels, ${guard.channels === 1 ? "grey" : "colour"}.` : "";
 }
 
-function card(name) {
-  find("empty").hidden = true;
-  const fresh = find("card").content.firstElementChild.cloneNode(true);
-  fresh.querySelector(".name").textContent = name;
-  fresh.querySelector(".verdict").textContent = "being judged …";
-  find("list").prepend(fresh);
-  return fresh;
+function newCard(name) {
+  byId("empty").hidden = true;
+  const card = byId("card").content.firstElementChild.cloneNode(true);
+  card.querySelector(".name").textContent = name;
+  card.querySelector(".verdict").textContent = "being judged …";
+  byId("list").prepend(card);
+  return card;
 }
 
-function show(file, sample) {
-  const fresh = card(file.name);
-  const picture = fresh.querySelector(".picture");
+function addImage(file, sample) {
+  const card = newCard(file.name);
+  const picture = card.querySelector(".picture");
   picture.addEventListener("load", () => picture.classList.toggle("small", picture.naturalWidth < 144));
   picture.src = URL.createObjectURL(file);
   picture.alt = file.name;
   return new Promise((done) => {
-    waiting.push(async () => {
-      await judge(fresh, file, sample);
-      done(fresh);
+    queue.push(async () => {
+      await judge(card, file, sample);
+      done(card);
     });
-    next();
+    startNext();
   });
 }
 
-function next() {
-  while (underway < SEVERAL && waiting.length) {
-    underway += 1;
-    waiting.shift()().finally(() => { underway -= 1; next(); });
+function startNext() {
+  while (running < MAX_RUNNING && queue.length) {
+    running += 1;
+    queue.shift()().finally(() => { running -= 1; startNext(); });
   }
 }
 
-async function judge(fresh, file, sample) {
+async function judge(card, file, sample) {
   const form = new FormData();
   form.append("images", file, file.name);
   try {
     const result = (await (await call("/v1/check", { method: "POST", body: form })).json()).results[0];
-    tell(fresh, result);
-    if (sample !== undefined) offer(fresh, sample);
-    await learn();
+    showResult(card, result);
+    if (sample !== undefined) addAttackButtons(card, sample);
+    await loadGuard();
   } catch (error) {
-    fresh.querySelector(".verdict").textContent = "not judged";
-    fresh.querySelector(".score").textContent = error.message;
-    fresh.querySelector(".charts").hidden = true;
-    fresh.querySelector("details").hidden = true;
-    find("news").textContent = `${file.name}: not judged, ${error.message}`;
+    card.querySelector(".verdict").textContent = "not judged";
+    card.querySelector(".score").textContent = error.message;
+    card.querySelector(".charts").hidden = true;
+    card.querySelector("details").hidden = true;
+    byId("news").textContent = `${file.name}: not judged, ${error.message}`;
   }
 }
 
-function tell(fresh, result) {
+function showResult(card, result) {
   const accepted = result.verdict === "accepted";
   const label = result.class_name === String(result.label) ? result.class_name : `${result.class_name} (class ${result.label})`;
-  fresh.classList.add(result.verdict);
-  fresh.querySelector(".verdict").textContent = `${accepted ? "✓" : "✕"} ${result.verdict}`;
-  fresh.querySelector(".label").textContent = accepted ? `The network says ${label}.` : `The network says ${label}, which is not to be trusted.`;
-  fresh.querySelector(".score").textContent = `Score ${short(result.score)} ${accepted ? "≤" : ">"} threshold ${short(result.threshold)}`;
-  fresh.querySelector(".scores").append(scoreChart(facts, result));
-  layers(fresh, result);
-  fresh.querySelector(".scroll").append(table(result.evidence));
-  find("news").textContent = `${result.name}: ${result.verdict}, the network says ${label}, score ${short(result.score)}, threshold ${short(result.threshold)}`;
+  card.classList.add(result.verdict);
+  card.querySelector(".verdict").textContent = `${accepted ? "✓" : "✕"} ${result.verdict}`;
+  card.querySelector(".label").textContent = accepted ? `The network says ${label}.` : `The network says ${label}, which is not to be trusted.`;
+  card.querySelector(".score").textContent = `Score ${short(result.score)} ${accepted ? "≤" : ">"} threshold ${short(result.threshold)}`;
+  card.querySelector(".scores").append(scoreChart(guard, result));
+  showLayers(card, result);
+  card.querySelector(".scroll").append(table(result.evidence));
+  byId("news").textContent = `${result.name}: ${result.verdict}, the network says ${label}, score ${short(result.score)}, threshold ${short(result.threshold)}`;
 }
 
-function layers(fresh, result) {
-  const spectral = facts.evidence === "spectrum";
+function showLayers(card, result) {
+  const spectral = guard.evidence === "spectrum";
   const most = Math.max(...result.evidence.map((layer) => Math.min(layer.oddness, 50)), 3);
-  const figure = fresh.querySelector(".spectrum");
+  const figure = card.querySelector(".spectrum");
   const buttons = result.evidence.map((layer) => {
-    const button = made("button", { type: "button", "aria-pressed": "false", class: layer.oddness > 2 ? "odd" : "" });
-    const rail = made("span", { class: "rail" }), fill = made("span", { class: "fill" });
+    const button = element("button", { type: "button", "aria-pressed": "false", class: layer.oddness > 2 ? "odd" : "" });
+    const rail = element("span", { class: "rail" }), fill = element("span", { class: "fill" });
     fill.style.width = `${(100 * Math.min(layer.oddness, most)) / most}%`;
     rail.append(fill);
-    button.append(made("span", { class: "where", title: layer.layer }, layer.layer), rail, made("span", { class: "much" }, short(Number(layer.oddness.toPrecision(3)))));
+    button.append(element("span", { class: "where", title: layer.layer }, layer.layer), rail, element("span", { class: "much" }, short(Number(layer.oddness.toPrecision(3)))));
     button.addEventListener("click", () => choose(layer, button));
     return button;
   });
@@ -134,10 +134,10 @@ function layers(fresh, result) {
     const several = layer.values.length > 1;
     const what = spectral ? "Spectrum |â_n|" : "Numbers";
     const caption = several ? `${what} of layer ${layer.layer}, over the mean ± deviation of clean images; red is more than two deviations away` : `${layer.layer}: ${short(layer.values[0])}; clean images ${short(layer.mean[0])} ± ${short(layer.deviation[0])}`;
-    figure.replaceChildren(made("figcaption", {}, caption), ...(several ? [bandChart(layer, spectral ? "order n" : "number")] : []));
+    figure.replaceChildren(element("figcaption", {}, caption), ...(several ? [bandChart(layer, spectral ? "order n" : "number")] : []));
   }
-  fresh.querySelector(".bars").append(...buttons.map((button) => {
-    const item = made("li");
+  card.querySelector(".bars").append(...buttons.map((button) => {
+    const item = element("li");
     item.append(button);
     return item;
   }));
@@ -146,91 +146,91 @@ function layers(fresh, result) {
 }
 
 function table(evidence) {
-  const whole = made("table");
-  const head = made("tr");
+  const whole = element("table");
+  const head = element("tr");
   const count = Math.max(...evidence.map((layer) => layer.values.length));
-  head.append(made("th", { scope: "col" }, "layer"), made("th", { scope: "col" }, "oddness"));
-  for (let n = 1; n <= count; n += 1) head.append(made("th", { scope: "col" }, facts.evidence === "spectrum" ? `|â_${n}|` : `${n}`));
-  whole.append(made("caption", { class: "unseen" }, "The image's numbers, layer by layer"), head);
+  head.append(element("th", { scope: "col" }, "layer"), element("th", { scope: "col" }, "oddness"));
+  for (let n = 1; n <= count; n += 1) head.append(element("th", { scope: "col" }, guard.evidence === "spectrum" ? `|â_${n}|` : `${n}`));
+  whole.append(element("caption", { class: "unseen" }, "The image's numbers, layer by layer"), head);
   for (const layer of evidence) {
-    const row = made("tr");
-    row.append(made("th", { scope: "row" }, layer.layer), made("td", {}, short(layer.oddness)), ...layer.values.map((value) => made("td", {}, short(value))));
+    const row = element("tr");
+    row.append(element("th", { scope: "row" }, layer.layer), element("td", {}, short(layer.oddness)), ...layer.values.map((value) => element("td", {}, short(value))));
     whole.append(row);
   }
   return whole;
 }
 
-function offer(fresh, sample) {
+function addAttackButtons(card, sample) {
   const buttons = attacks.map((attack) => {
-    const button = made("button", { type: "button" }, `Attack with ${attack}`);
-    button.addEventListener("click", () => strike(sample, attack, buttons));
+    const button = element("button", { type: "button" }, `Attack with ${attack}`);
+    button.addEventListener("click", () => runAttack(sample, attack, buttons));
     return button;
   });
-  fresh.querySelector(".attacks").append(...buttons);
+  card.querySelector(".attacks").append(...buttons);
 }
 
-async function strike(sample, attack, buttons) {
+async function runAttack(sample, attack, buttons) {
   for (const button of buttons) button.disabled = true;
   try {
-    complain(null);
-    const asked = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ sample: sample.sample, attack }) };
-    const found = await (await call("/v1/demo/attack", asked)).json();
-    if (!found.success) throw new Error(`${attack} found no 8-bit image near sample ${sample.sample} that misleads the network`);
-    const bytes = Uint8Array.from(atob(found.image), (letter) => letter.charCodeAt(0));
-    const fresh = await show(new File([bytes], `sample ${sample.sample} after ${attack}.png`, { type: "image/png" }));
-    fresh.querySelector(".attacks").append(made("span", { class: "hint" }, `class ${sample.class_name} attacked; no pixel moved by more than ${short(found.linf)}`));
-    fresh.scrollIntoView({ block: "nearest" });
+    showError(null);
+    const request = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ sample: sample.sample, attack }) };
+    const result = await (await call("/v1/demo/attack", request)).json();
+    if (!result.success) throw new Error(`${attack} found no 8-bit image near sample ${sample.sample} that misleads the network`);
+    const bytes = Uint8Array.from(atob(result.image), (letter) => letter.charCodeAt(0));
+    const card = await addImage(new File([bytes], `sample ${sample.sample} after ${attack}.png`, { type: "image/png" }));
+    card.querySelector(".attacks").append(element("span", { class: "hint" }, `class ${sample.class_name} attacked; no pixel moved by more than ${short(result.linf)}`));
+    card.scrollIntoView({ block: "nearest" });
   } catch (error) {
-    complain(error);
+    showError(error);
   }
   for (const button of buttons) button.disabled = false;
 }
 
-async function samples() {
-  const found = await (await call("/v1/demo/samples")).json();
-  attacks = found.attacks;
-  find("source").textContent = `of ${found.source}`;
-  const items = await Promise.all(found.samples.map(async (sample) => {
+async function loadSamples() {
+  const listing = await (await call("/v1/demo/samples")).json();
+  attacks = listing.attacks;
+  byId("source").textContent = `of ${listing.source}`;
+  const items = await Promise.all(listing.samples.map(async (sample) => {
     const content = await (await call(`/v1/demo/samples/${sample.sample}`)).blob();
-    const button = made("button", { type: "button", "aria-label": `Sample ${sample.sample}, class ${sample.class_name}` });
-    const picture = made("img", { alt: "" });
+    const button = element("button", { type: "button", "aria-label": `Sample ${sample.sample}, class ${sample.class_name}` });
+    const picture = element("img", { alt: "" });
     picture.src = URL.createObjectURL(content);
-    button.append(picture, made("span", {}, sample.class_name));
-    button.addEventListener("click", () => show(new File([content], `sample ${sample.sample}.png`, { type: "image/png" }), sample));
-    const item = made("li");
+    button.append(picture, element("span", {}, sample.class_name));
+    button.addEventListener("click", () => addImage(new File([content], `sample ${sample.sample}.png`, { type: "image/png" }), sample));
+    const item = element("li");
     item.append(button);
     return item;
   }));
-  find("samples").replaceChildren(...items);
-  find("demo").hidden = false;
+  byId("samples").replaceChildren(...items);
+  byId("demo").hidden = false;
 }
 
 async function start() {
   try {
-    await learn();
-    find("access").hidden = true;
-    complain(null);
-    if (facts.demo) await samples();
+    await loadGuard();
+    byId("access").hidden = true;
+    showError(null);
+    if (guard.demo) await loadSamples();
   } catch (error) {
-    complain(error);
+    showError(error);
   }
 }
 
-find("files").addEventListener("change", (event) => {
-  for (const file of event.target.files) show(file);
+byId("files").addEventListener("change", (event) => {
+  for (const file of event.target.files) addImage(file);
   event.target.value = "";
 });
-find("access").addEventListener("submit", (event) => {
+byId("access").addEventListener("submit", (event) => {
   event.preventDefault();
-  token = find("token").value.trim();
+  token = byId("token").value.trim();
   start();
 });
-const drop = find("drop");
+const drop = byId("drop");
 for (const kind of ["dragenter", "dragover"]) drop.addEventListener(kind, (event) => { event.preventDefault(); drop.classList.add("over"); });
 for (const kind of ["dragleave", "drop"]) drop.addEventListener(kind, () => drop.classList.remove("over"));
 drop.addEventListener("drop", (event) => {
   event.preventDefault();
-  for (const file of event.dataTransfer.files) show(file);
+  for (const file of event.dataTransfer.files) addImage(file);
 });
 window.addEventListener("dragover", (event) => event.preventDefault());
 window.addEventListener("drop", (event) => event.preventDefault());

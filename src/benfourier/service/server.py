@@ -1,0 +1,132 @@
+"""The server: uvicorn behind a socket, with a timeout for heads of requests and a graceful end."""
+
+import asyncio
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+import uvicorn
+from fastapi import FastAPI
+from torch import nn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from benfourier.errors import OptionError, check_choice, check_whole
+from benfourier.service.app import make_app
+from benfourier.service.demo import load_demo
+from benfourier.service.engine import GuardFile
+from benfourier.service.settings import Settings, allowed_hosts
+from benfourier.service.telemetry import configure_logging, log_event
+
+HEAD_SECONDS = 10.0  # time for the head of a request; uvicorn has no limit of its own
+KEEP_ALIVE_SECONDS = 30
+CONNECTIONS = 1000
+BACKLOG = 2048
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+def serve(
+    path: str | PathLike[str],
+    module: nn.Module,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    allow_hosts: Sequence[str] = (),
+    false_alarm_rate: float | None = None,
+    demo: str | None = None,
+    log_level: str = "info",
+    threads: int | None = None,
+    **settings: Any,
+) -> None:
+    """Serves a guard over HTTP until SIGTERM or SIGINT, in this process.
+
+    Args:
+        path: the file that `Guard.save` wrote; SIGHUP loads it again.
+        module: the guarded network.
+        host: address to listen at; "0.0.0.0" for all.
+        port: to listen at; 0 chooses a free one, which the log names.
+        allow_hosts: further names that requests may give in the header Host.
+        false_alarm_rate: another one than the file's.
+        demo: a source of samples to attack on the page, such as "mnist-5k"; None for none.
+        log_level: "debug", "info", "warning" or "error".
+        threads: that torch may use; None leaves them as they are.
+        settings: fields of `benfourier.service.settings.Settings`, such as max_images=64.
+    """
+    check_choice("log level", log_level, LOG_LEVELS)
+    if threads is not None:
+        torch.set_num_threads(check_whole("threads", threads))
+    limits = Settings(**settings, hosts=allowed_hosts(host, tuple(allow_hosts)))
+    file = GuardFile(Path(path), module, false_alarm_rate)
+    classifier = file.load().guard.classifier  # a bad file is an error before anything is served
+    samples = None if demo is None else load_demo(demo, classifier)
+    listener = open_socket(host, port)
+    configure_logging(log_level)
+    shown = f"[{host}]" if ":" in host else host
+    log_event("listening", address=f"http://{shown}:{listener.getsockname()[1]}", guard=str(path), demo=demo)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn raises its signal again when it is done
+    make_server(make_app(file, limits, samples), limits).run(sockets=[listener])
+
+
+class _Protocol(H11Protocol):
+    """HTTP/1.1 that closes connections whose request head does not arrive in time."""
+
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._set_timer(waits=True)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._set_timer(waits=self.cycle is None or self.cycle.response_complete)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._set_timer(waits=False)
+        super().connection_lost(exc)
+
+    def _set_timer(self, *, waits: bool) -> None:
+        """Starts the timer, or lets it run, while the head of a request is to come; else stops it."""
+        if waits and self._timer is None:
+            self._timer = self.loop.call_later(HEAD_SECONDS, self.transport.close)
+        elif not waits and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def open_socket(host: str, port: int) -> socket.socket:
+    """Returns a socket that listens, or raises OptionError; port 0 chooses a free one."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # asyncio switches Nagle's algorithm off only if the protocol is named
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except (OSError, OverflowError) as error:
+        listener.close()
+        raise OptionError(f"cannot listen at {host}:{port} ({error}); choose another --host or --port") from error
+    return listener
+
+
+def make_server(app: FastAPI, settings: Settings) -> uvicorn.Server:
+    """Returns a uvicorn server for the application."""
+    config = uvicorn.Config(
+        app,
+        http=_Protocol,
+        loop="asyncio",
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=CONNECTIONS,
+        backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=int(settings.timeout_seconds) + 5,
+    )
+    return uvicorn.Server(config)

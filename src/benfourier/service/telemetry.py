@@ -1,0 +1,106 @@
+"""Telemetry: counters for Prometheus, and logs as one JSON object per line."""
+
+import json
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import TextIO
+
+import numpy as np
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from benfourier.guard.guard import Guard
+from benfourier.guard.verdicts import Verdicts
+
+LOGGER = logging.getLogger("benfourier.service")
+SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
+QUANTILES = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
+
+
+class Metrics:
+    """All counters of one service, in a registry of their own."""
+
+    def __init__(self) -> None:
+        own = self.registry = CollectorRegistry()
+        self._requests = Counter(
+            "benfourier_requests", "Requests by route and status.", ["method", "route", "status"], registry=own
+        )
+        self._seconds = Histogram(
+            "benfourier_request_seconds", "Time of requests.", ["route"], buckets=SECONDS, registry=own
+        )
+        self._images = Counter("benfourier_images", "Images judged, by verdict.", ["verdict"], registry=own)
+        self._batches = Histogram("benfourier_batch_images", "Images judged at once.", buckets=BATCHES, registry=own)
+        self._waits = Histogram("benfourier_queue_seconds", "Time in the queue.", buckets=SECONDS, registry=own)
+        self.reloads = Counter("benfourier_reloads", "New guards, by outcome.", ["outcome"], registry=own)
+        self._threshold = Gauge("benfourier_threshold", "A score above it is rejected.", registry=own)
+        self._guard = Gauge("benfourier_guard", "1 for the guard at work.", ["version", "detector"], registry=own)
+        self._scores: Histogram | None = None  # its buckets need the scores of a guard
+
+    def set_guard(self, guard: Guard, version: str) -> None:
+        """Shows the guard at work; buckets of scores end at quantiles of the first guard's calibration scores."""
+        self._threshold.set(guard.threshold.value)
+        self._guard.clear()
+        self._guard.labels(version, guard.detector.method.name).set(1)
+        if self._scores is None:
+            ends = {*np.quantile(guard.calibration.scores, QUANTILES).tolist(), guard.threshold.value}
+            own = self.registry
+            self._scores = Histogram("benfourier_score", "Scores of images.", buckets=sorted(ends), registry=own)
+
+    def add_gauge(self, name: str, description: str, value: Callable[[], float]) -> None:
+        """Adds a gauge whose value is computed when it is read."""
+        Gauge(f"benfourier_{name}", description, registry=self.registry).set_function(value)
+
+    def count_request(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Counts a request that has its response."""
+        self._requests.labels(method, route, str(status)).inc()
+        self._seconds.labels(route).observe(seconds)
+
+    def count_batch(self, images: int, waits: Sequence[float]) -> None:
+        """Counts a batch and how long its requests waited."""
+        self._batches.observe(images)
+        for wait in waits:
+            self._waits.observe(max(0.0, wait))
+
+    def count_verdicts(self, verdicts: Verdicts) -> None:
+        """Counts verdicts and scores."""
+        rejected = int((~verdicts.accepted).sum())
+        self._images.labels("accepted").inc(len(verdicts) - rejected)
+        self._images.labels("rejected").inc(rejected)
+        if self._scores is not None:
+            for score in verdicts.score:
+                self._scores.observe(float(score))
+
+
+class JsonFormatter(logging.Formatter):
+    """A record as one line of JSON; `extra={"fields": {...}}` stands beside the message."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Returns the line."""
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            line["trace"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False, default=str)
+
+
+def log_event(event: str, *, level: int = logging.INFO, trace: bool = False, **fields: object) -> None:
+    """Logs an event with its fields."""
+    LOGGER.log(level, event, extra={"fields": fields}, exc_info=trace)
+
+
+def configure_logging(level: str, stream: TextIO | None = None) -> None:
+    """Sends the logs of the service and of uvicorn to a stream, by default standard error, as JSON lines."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonFormatter())
+    levels = {"benfourier.service": level.upper(), "uvicorn.error": "WARNING", "python_multipart": "ERROR"}
+    for name, least in levels.items():
+        logger = logging.getLogger(name)
+        logger.handlers[:] = [handler]
+        logger.setLevel(least)
+        logger.propagate = False

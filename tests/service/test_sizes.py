@@ -1,0 +1,55 @@
+"""A service for a network that takes images of any size."""
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import httpx
+import torch
+from torch import nn
+
+import benfourier as bf
+from benfourier.service.app import make_app
+from benfourier.service.engine import GuardFile
+from tests.detectors.toys import toys
+from tests.service.serving import INFER, SETTINGS, asked, outputs, png, running
+
+
+@cache
+def unsized() -> bf.Guard:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        module = nn.Sequential(
+            nn.Conv2d(1, 6, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(24, 10)
+        ).eval()
+    classifier = bf.Classifier(module, channels=1)
+    detector = bf.fit("mbf", classifier, toys().fitted.for_attack("bim"), show_progress=False, C=1.0, gamma=1.0)
+    return bf.Guard.calibrated(detector, toys().tested.clean)
+
+
+def images(*sides: int) -> list[torch.Tensor]:
+    draw = torch.Generator().manual_seed(0)
+    return [torch.rand(1, side, side, generator=draw) for side in sides]
+
+
+def test_a_size_that_the_network_cannot_take_is_refused_and_others_are_served(tmp_path: Path) -> None:
+    unsized().save(tmp_path / "guard.bf")
+    app = make_app(GuardFile(tmp_path / "guard.bf", unsized().classifier.module), SETTINGS)
+    with running(app, SETTINGS) as address, httpx.Client(base_url=address, timeout=60) as client:
+        assert client.get("/v2/models/guard").json()["inputs"][0]["shape"] == [-1, 1, -1, -1]
+        answer = client.post(INFER, json=asked(torch.zeros(1, 1, 2, 2)))
+        assert answer.status_code == 422
+        assert "cannot be run on images of shape" in answer.json()["error"]
+        assert len(outputs(client.post(INFER, json=asked(torch.stack(images(12, 12)))))["label"]) == 2
+
+
+def test_small_files_of_large_images_that_the_memory_could_not_hold_are_refused(tmp_path: Path) -> None:
+    unsized().save(tmp_path / "guard.bf")
+    settings = replace(SETTINGS, max_body_bytes=2**18, max_memory_bytes=2**18)
+    app = make_app(GuardFile(tmp_path / "guard.bf", unsized().classifier.module), settings)
+    files = [("images", ("plain.png", png(torch.zeros(1, 200, 200)), "image/png"))]
+    with running(app, settings) as address, httpx.Client(base_url=address, timeout=60) as client:
+        answer = client.post("/v1/check", files=files * 4)
+        assert answer.status_code == 413
+        assert str(settings.max_memory_bytes) in answer.json()["error"]
+        assert client.post("/v1/check", files=files).status_code == 200
