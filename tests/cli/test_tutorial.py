@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from benfourier.data.embedded import embedded
+from benfourier.data.formats import embedded
 from tests.cli.calling import call
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tutorial.md").read_text(encoding="utf-8")
@@ -41,11 +41,11 @@ def test_there_are_five_commands() -> None:
 
 def test_the_five_commands_lead_from_a_folder_to_a_guard(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for command in COMMANDS[:-1]:
-        told = call(capsys, *shlex.split(command)[1:])
-        assert told.code == 0, told.err
-    told = call(capsys, *shlex.split(COMMANDS[-1])[1:])
-    assert told.code in (0, 1)
-    lines = told.out.splitlines()
+        result = call(capsys, *shlex.split(command)[1:])
+        assert result.code == 0, result.err
+    result = call(capsys, *shlex.split(COMMANDS[-1])[1:])
+    assert result.code in (0, 1)
+    lines = result.out.splitlines()
     assert len(lines) == len(list((here / "photos" / "new").iterdir()))
     assert sum(": accepted, label " in line for line in lines) >= len(lines) / 2  # all of them are honest
     with torch.random.fork_rng(devices=[]):

@@ -1,22 +1,23 @@
-"""`benfourier attack`: examples to fit and to measure detectors with, in one file."""
+"""`benfourier attack`: examples to fit and to test detectors with, in one file."""
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+import benfourier as bf
 from benfourier.cli import options
-from benfourier.cli.codes import INCOMPLETE, INTERRUPTED
-from benfourier.cli.pictures import pictures_of
-from benfourier.cli.printing import print_json, print_table
-from benfourier.cli.wanted import wanted
-from benfourier.cli.writing import check_out
+from benfourier.cli.output import (
+    INCOMPLETE,
+    check_output_path,
+    print_json,
+    print_table,
+    print_unreadable,
+    resumable,
+    unreadable_json,
+)
 from benfourier.errors import OptionError
-
-if TYPE_CHECKING:
-    from benfourier.attacks.stock import Crafted
-    from benfourier.data.examples import Examples
 
 
 def attack(
@@ -37,7 +38,7 @@ def attack(
         list[str] | None,
         typer.Option("--attack", "-a", help="An attack, `bim`, or one with a label, `weak=bim-fixed`; repeatable."),
     ] = None,
-    settings: Annotated[
+    attack_options: Annotated[
         list[str] | None,
         typer.Option("--option", help="An option of an attack: `cw-l2.iterations=100`, `weak.eps=8/255`; repeatable."),
     ] = None,
@@ -46,101 +47,104 @@ def attack(
         int | None, typer.Option("--limit", help="So many images at most, the classes in their shares.")
     ] = None,
     seed: options.Seed = 0,
-    cache: Annotated[Path | None, typer.Option("--cache", help="Folder in which finished work is kept.")] = None,
-    no_cache: Annotated[bool, typer.Option("--no-cache", help="Keep and use nothing but the result.")] = False,
+    cache: Annotated[Path | None, typer.Option("--cache", help="Folder in which finished work is stored.")] = None,
+    no_cache: Annotated[bool, typer.Option("--no-cache", help="Store and use nothing but the result.")] = False,
     chunk: Annotated[int, typer.Option("--chunk", help="Images that are finished together.")] = 64,
     batch: Annotated[int | None, typer.Option("--batch", help="Images at once; by default as memory allows.")] = None,
-    eight_bit: Annotated[bool, typer.Option("--eight-bit", help="Round what is made to 8-bit pixels.")] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Stop at the first image that cannot be read.")] = False,
+    eight_bit: Annotated[bool, typer.Option("--eight-bit", help="Round new images to 8-bit pixels.")] = False,
+    strict: options.Strict = False,
     json: options.Json = False,
 ) -> None:
-    """Make adversarial and noisy twins of images, and keep them in one file.
+    """Make adversarial and noisy twins of images, and write them to one file.
 
     Example: `benfourier attack -m lid-mnist -w lid-mnist.safetensors -d mnist-5k -a bim --limit 300 -o examples.bf`
     """
     if cache is not None and no_cache:
         raise OptionError(f"cache is {str(cache)!r} and --no-cache is given too; leave one of them out")
-    check_out(out, weights=weights, data=data)
-    chosen = wanted(attacks or ["bim"], settings or [])
-    from benfourier.attacks.examples import make_examples
-    from benfourier.cli.subjects import subject_of
-
-    subject = subject_of(model, weights, digest, size, channels, classes, mean, std)
-    pictures = pictures_of(subject, data, limit, seed, strict=strict)
-    crafted: list[Crafted] = []
-    try:
-        found = make_examples(
-            subject,
-            pictures.images,
-            pictures.labels,
-            attack=chosen,
+    check_output_path(out, weights=weights, data=data)
+    by_label = options.parse_attacks(attacks or ["bim"], attack_options or [])
+    # the network first: its module may register an attack of the user's own
+    classifier = options.classifier_from(model, weights, digest, size, channels, classes, mean, std)
+    methods = {label: bf.make_attack(name, **chosen) for label, (name, chosen) in by_label.items()}
+    source = classifier.open_source(data)
+    unreadable: list[bf.UnreadableImage] = []
+    images = bf.read_labelled(classifier, source, limit, seed, None if strict else unreadable)
+    results: dict[str, bf.AttackResult] = {}
+    again = "finished chunks are kept; the same command goes on from there"
+    with resumable(lambda: "nothing was kept" if no_cache else again):
+        examples = bf.make_examples(
+            classifier,
+            images,
+            attacks=methods,
             seed=seed,
-            ids=pictures.ids,
             noise=noise,
             cache=False if no_cache else cache or True,
             chunk=chunk,
             batch=batch,
             eight_bit=eight_bit,
-            report=crafted.append,
+            report=results.__setitem__,
         )
-    except KeyboardInterrupt:
-        kept = "nothing was kept" if no_cache else "finished chunks are kept; the same command goes on from there"
-        typer.echo(f"interrupted; {kept}", err=True)
-        raise typer.Exit(INTERRUPTED) from None
-    for step, left in found.funnel.steps[1:]:
-        pictures = replace(pictures, funnel=pictures.funnel.then(step, left))
-    found = replace(found, funnel=pictures.funnel)
-    found.save(out)
+    examples = replace(examples, counts=_counts(source, limit, images, unreadable) + examples.counts[1:])
+    examples.save(out)
     if json:
-        refused = [{"file": refusal.file, "reason": refusal.reason} for refusal in pictures.refusals]
-        print_json({**_summary(found, crafted), "out": str(out), "refused": refused})
+        print_json({**_json(examples, results), "out": str(out), "refused": unreadable_json(unreadable)})
     else:
-        _show(found, crafted)
+        _print(examples, results)
         typer.echo(f"written to {out}")
-        for refusal in pictures.refusals:
-            typer.echo(f"not readable: {refusal}", err=True)
-    if pictures.refusals:
+        print_unreadable(unreadable)
+    if unreadable:
         raise typer.Exit(INCOMPLETE)
 
 
-def _summary(found: "Examples", crafted: "list[Crafted]") -> dict[str, Any]:
+def _counts(
+    source: "bf.Source", limit: int | None, images: "bf.LabelledImages", unreadable: "list[bf.UnreadableImage]"
+) -> tuple[tuple[str, int], ...]:
+    """Images left after each step of reading; steps that took none away are left out."""
+    chosen = len(images) + len(unreadable)
+    steps = [(f"in {source.name}", len(source))]
+    steps += [("chosen", chosen)] if limit is not None else []
+    steps += [("readable", len(images))] if unreadable else []
+    return tuple(steps)
+
+
+def _json(examples: "bf.Examples", results: "dict[str, bf.AttackResult]") -> dict[str, Any]:
     """What is printed, as JSON can hold it."""
     return {
-        "funnel": [{"step": step, "left": left} for step, left in found.funnel.steps],
-        "noise_level": found.noise_level,
+        "funnel": [{"step": step, "left": left} for step, left in examples.counts],
+        "noise_level": examples.noise_levels["noisy"],
         "attacks": [
             {
-                "label": made.entry.label,
-                "attack": made.entry.name,
-                "options": dict(made.entry.options),
-                "images": len(made.success),
-                "succeeded": int(made.success.sum()),
-                "median_l2": made.l2_centre() if made.success.any() else None,
-                "median_linf": made.linf_centre() if made.success.any() else None,
-                "calls": float(made.calls.double().mean()),
-                "seconds": made.seconds,
-                "cached": made.cached,
+                "label": label,
+                "attack": result.name,
+                "options": dict(result.options),
+                "images": len(result.success),
+                "succeeded": int(result.success.sum()),
+                "median_l2": result.median_l2 if result.success.any() else None,
+                "median_linf": result.median_linf if result.success.any() else None,
+                "calls": float(result.calls.double().mean()),
+                "seconds": result.seconds,
+                "cached": result.cached,
             }
-            for made in crafted
+            for label, result in results.items()
         ],
     }
 
 
-def _show(found: "Examples", crafted: "list[Crafted]") -> None:
-    """Prints the funnel and one row per attack."""
-    typer.echo(f"{found.funnel}\n")
+def _print(examples: "bf.Examples", results: "dict[str, bf.AttackResult]") -> None:
+    """Prints how many images were left after each step, and one row per attack."""
+    typer.echo("\n".join(f"{left:>6}  {step}" for step, left in examples.counts) + "\n")
     columns = ("attack", "succeeded", "median L2", "median L∞", "calls per image", "seconds", "from the cache")
     rows = [
         (
-            made.entry.label,
-            f"{int(made.success.sum())} of {len(made.success)}",
-            f"{made.l2_centre():.4g}" if made.success.any() else "-",
-            f"{made.linf_centre():.4g}" if made.success.any() else "-",
-            f"{float(made.calls.double().mean()):.0f}",
-            f"{made.seconds:.1f}",
-            f"{made.cached}",
+            label,
+            f"{int(result.success.sum())} of {len(result.success)}",
+            f"{result.median_l2:.4g}" if result.success.any() else "-",
+            f"{result.median_linf:.4g}" if result.success.any() else "-",
+            f"{float(result.calls.double().mean()):.0f}",
+            f"{result.seconds:.1f}",
+            f"{result.cached}",
         )
-        for made in crafted
+        for label, result in results.items()
     ]
-    print_table(f"attacks, seed {found.seed}", columns, rows)
-    typer.echo(f"noise of level {found.noise_level:.4g}")
+    print_table(f"attacks, seed {examples.seed}", columns, rows)
+    typer.echo(f"noise of level {examples.noise_levels['noisy']:.4g}")

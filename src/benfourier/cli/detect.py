@@ -1,27 +1,23 @@
 """`benfourier detect`: verdicts on image files."""
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
+from glob import has_magic
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+import benfourier as bf
 from benfourier.cli import options
-from benfourier.cli.codes import ADVERSARIAL, INCOMPLETE
-from benfourier.cli.finding import found
-from benfourier.cli.printing import print_json
-from benfourier.errors import ImageError, SubjectError
+from benfourier.cli.output import ADVERSARIAL, INCOMPLETE, print_json, print_unreadable, unreadable_json
+from benfourier.errors import ClassifierError, ImageError
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from benfourier.data.reading import Refusal
-    from benfourier.guard.guard import Guard
-    from benfourier.guard.verdicts import Verdict
+STDIN = "-"
 
 
 def detect(
-    guard: Annotated[Path, typer.Argument(help="What `benfourier fit` wrote.", show_default=False)],
+    guard: options.Guard,
     images: Annotated[
         list[Path],
         typer.Argument(
@@ -34,57 +30,51 @@ def detect(
     weights: options.Weights = None,
     digest: options.Digest = None,
     classes: options.Classes = None,
-    rate: Annotated[
-        float | None,
-        typer.Option("--false-alarm-rate", help="Another share of clean images that may be rejected."),
-    ] = None,
+    rate: options.OtherRate = None,
     batch: Annotated[int, typer.Option("--batch", help="Images at once.")] = 16,
     json: options.Json = False,
 ) -> None:
-    """Tell adversarial images from honest ones; leaves with 1 if there are adversarial ones.
+    """Accept or reject image files; leaves with 1 if some are rejected as adversarial.
 
     Example: `benfourier detect guard.bf photos/ -m lid-mnist -w lid-mnist.safetensors`
     """
-    from benfourier.cli.subjects import subject_of
-    from benfourier.guard.saving import load_guard
-
-    keeper = load_guard(guard, subject_of(model, weights, digest, None, None, classes, None, None).module)
+    loaded = bf.load_guard(guard, options.classifier_from(model, weights, digest, classes=classes).module)
     if rate is not None:
-        keeper = keeper.rethresholded(rate)
-    refusals: list[Refusal] = []
-    told: list[dict[str, Any]] = []
+        loaded = loaded.at_rate(rate)
+    unreadable: list[bf.UnreadableImage] = []
+    records: list[dict[str, Any]] = []
     adversarial = False
-    for file, verdict in _verdicts(keeper, found(images, refusals), refusals, batch):
+    for name, verdict in _verdicts(loaded, _image_inputs(images, unreadable), unreadable, batch):
         adversarial |= not verdict.accepted
         if json:
-            told.append(record(file, verdict))
+            records.append(verdict_json(name, verdict))
         else:
-            typer.echo(line(file, verdict))
+            typer.echo(verdict_line(name, verdict))
     if json:
-        print_json({"images": told, "unreadable": [{"file": r.file, "reason": r.reason} for r in refusals]})
+        print_json({"images": records, "unreadable": unreadable_json(unreadable)})
     else:
-        for refusal in refusals:
-            typer.echo(f"not readable: {refusal}", err=True)
-    if adversarial or refusals:
+        print_unreadable(unreadable)
+    if adversarial or unreadable:
         raise typer.Exit(ADVERSARIAL if adversarial else INCOMPLETE)
 
 
 def _verdicts(
-    guard: "Guard", files: Iterator[tuple[str, Path]], refusals: "list[Refusal]", batch: int
-) -> "Iterator[tuple[str, Verdict]]":
-    """Yields names of files that can be read with their verdicts; the others become refusals."""
-    from benfourier.data.reading import Refusal
-    from benfourier.subjects.images import images
+    guard: "bf.Guard",
+    inputs: Iterable[tuple[str, Path | bytes]],
+    unreadable: "list[bf.UnreadableImage]",
+    batch: int,
+) -> "Iterator[tuple[str, bf.Verdict]]":
+    """Yields names of images that can be read with their verdicts; the others are added to unreadable."""
+    waiting: list[str] = []  # names of images that the guard has taken and not yet judged
 
-    waiting: list[str] = []
-
-    def read() -> "Iterator[Tensor]":
-        for name, file in files:
+    def read() -> Iterator[Any]:
+        for name, file in inputs:
             try:
-                (image,) = images(file, guard.subject)
-                guard.subject.plan(tuple(image.shape))
-            except (ImageError, SubjectError) as error:
-                refusals.append(Refusal(name, str(error).removeprefix(f"{file}: ")))
+                (image,) = bf.load_images(file, guard.classifier)
+                guard.classifier.layer_list(tuple(image.shape))  # a size that the network cannot run on
+            except (ImageError, ClassifierError) as error:
+                prefix = "the image: " if isinstance(file, bytes) else f"{file}: "
+                unreadable.append(bf.UnreadableImage(name, str(error).removeprefix(prefix)))
             else:
                 waiting.append(name)
                 yield image
@@ -93,10 +83,10 @@ def _verdicts(
         yield waiting.pop(0), verdict
 
 
-def record(file: str, verdict: "Verdict") -> dict[str, Any]:
+def verdict_json(name: str, verdict: "bf.Verdict") -> dict[str, Any]:
     """Returns a verdict as machines read it."""
     return {
-        "file": file,
+        "file": name,
         "adversarial": not verdict.accepted,
         "label": verdict.label,
         "name": verdict.name,
@@ -105,8 +95,70 @@ def record(file: str, verdict: "Verdict") -> dict[str, Any]:
     }
 
 
-def line(file: str, verdict: "Verdict") -> str:
+def verdict_line(name: str, verdict: "bf.Verdict") -> str:
     """Returns a verdict as people read it."""
     label = str(verdict.label) if verdict.name == str(verdict.label) else f"{verdict.label} ({verdict.name})"
-    told = "accepted" if verdict.accepted else "adversarial"
-    return f"{file}: {told}, label {label}, score {verdict.score:.6g}, threshold {verdict.threshold:.6g}"
+    word = "accepted" if verdict.accepted else "adversarial"
+    return f"{name}: {word}, label {label}, score {verdict.score:.6g}, threshold {verdict.threshold:.6g}"
+
+
+def _image_inputs(words: Iterable[Path], unreadable: "list[bf.UnreadableImage]") -> Iterator[tuple[str, Path | bytes]]:
+    """Yields names with files, or with the content of an image that comes on standard input.
+
+    Args:
+        words: files, folders, patterns, or `-` for standard input, which holds names of these, one per line or with
+            NUL between, or one image.
+        unreadable: a list to which words that name nothing are added.
+    """
+    for word in words:
+        if str(word) == STDIN:
+            yield from _standard_input(unreadable)
+        else:
+            yield from _files_of(word, unreadable)
+
+
+def _standard_input(unreadable: "list[bf.UnreadableImage]") -> Iterator[tuple[str, Path | bytes]]:
+    content = sys.stdin.buffer.read()
+    names = _names(content)
+    if names is None:
+        yield "standard input", content
+        return
+    if not names:
+        reason = "it holds neither names of files nor an image; check what writes it"
+        unreadable.append(bf.UnreadableImage("standard input", reason))
+    for name in names:
+        yield from _files_of(Path(name), unreadable)
+
+
+def _names(content: bytes) -> list[str] | None:
+    """The names in a text; None for an image: every format has bytes near its beginning that are no text."""
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        return None
+    names = text.split("\0") if "\0" in text else text.splitlines()
+    return [name for name in names if name]
+
+
+def _files_of(word: Path, unreadable: "list[bf.UnreadableImage]") -> Iterator[tuple[str, Path]]:
+    """The files that one word stands for, with their names."""
+    try:
+        files = _expand(word)
+    except (OSError, ValueError) as error:  # too long for a name, or no pattern that Python knows
+        unreadable.append(bf.UnreadableImage(str(word), f"this is no name of a file or folder ({error}); check it"))
+        return
+    if not files:
+        pattern = "no file has a name of this pattern; check it"
+        reason = "there are no image files in this folder; check the name" if word.is_dir() else pattern
+        unreadable.append(bf.UnreadableImage(str(word), reason))
+    for file in files:
+        yield str(file), file
+
+
+def _expand(word: Path) -> list[Path]:
+    if word.is_dir():
+        return bf.image_files(word)
+    if not has_magic(str(word)) or word.exists():
+        return [word]
+    matches = sorted(Path(word.anchor or ".").glob(str(word.relative_to(word.anchor))))
+    return [file for match in matches for file in (bf.image_files(match) if match.is_dir() else [match])]

@@ -1,20 +1,14 @@
 """`benfourier evaluate`: a plan, from its file to a ledger."""
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+import benfourier as bf
 from benfourier.cli import options
-from benfourier.cli.codes import INCOMPLETE, INTERRUPTED
-from benfourier.cli.printing import print_json, print_table
-from benfourier.errors import check_choice, check_whole
-
-if TYPE_CHECKING:
-    from benfourier.evaluation.plan import Plan
-    from benfourier.evaluation.runner import Summary
-    from benfourier.evaluation.trials import Trial
+from benfourier.cli.output import INCOMPLETE, print_json, print_table, resumable
+from benfourier.errors import check_choice
 
 
 def evaluate(
@@ -27,76 +21,72 @@ def evaluate(
     data_dir: Annotated[
         Path | None, typer.Option("--data-dir", help="Folder that stands for {data} in the plan.")
     ] = None,
-    workers: Annotated[int, typer.Option("--workers", help="Processes that run trials, one thread each.")] = 1,
+    workers: Annotated[
+        int | None,
+        typer.Option("--workers", help="Processes, one thread each. [default: one per core]", show_default=False),
+    ] = None,
     only: Annotated[str | None, typer.Option("--only", help="One protocol, without the studies.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the plan and list its trials.")] = False,
     json: options.Json = False,
 ) -> None:
-    """Run a plan: train, attack, fit, score, and keep every outcome in a ledger.
+    """Run a plan: train, attack, fit, score, and write every outcome to a ledger.
 
     A second start goes on where the first one was interrupted.
 
     Example: `benfourier evaluate mnist.toml --workers 2`
     """
-    from benfourier.evaluation.executors import InProcess, ProcessPool
-    from benfourier.evaluation.network import fresh
-    from benfourier.evaluation.plan_reading import check_opens, read_plan
-    from benfourier.evaluation.protocols import trials_of
-    from benfourier.evaluation.runner import evaluate as run
-
-    check_whole("workers", workers)
-    found = read_plan(plan, scale=scale, data_dir=data_dir)
+    executor = options.executor_from(workers)
+    chosen = bf.read_plan(plan, scale=scale, data_dir=data_dir)
     if only is not None:
-        check_choice("only", only, found.protocols)
-    usual = plan.parent / found.ledger if found.ledger else plan.with_suffix(".jsonl")
-    file = ledger or (usual if found.scale == "here" else usual.with_suffix(f".{found.scale}.jsonl"))
+        check_choice("only", only, chosen.protocols)
+    usual = plan.parent / chosen.ledger if chosen.ledger else plan.with_suffix(".jsonl")
+    file = ledger or (usual if chosen.scale == "here" else usual.with_suffix(f".{chosen.scale}.jsonl"))
     if dry_run:
-        check_opens(found)
-        fresh(found)
-        _list(found, trials_of(found, found.source, " + ".join(found.other), only), file, json=json)
+        _print_dry_run(chosen, bf.dry_run(chosen, file, only=only), file, json=json)
         return
-    try:
-        came = run(found, file, executor=InProcess() if workers == 1 else ProcessPool(workers), only=only)
-    except KeyboardInterrupt:
-        typer.echo(f"interrupted; {file} holds what was done, and the same command goes on from there", err=True)
-        raise typer.Exit(INTERRUPTED) from None
-    _show(came, json=json)
-    if came.failures:
+    with resumable(lambda: f"{file} holds what was done, and the same command goes on from there"):
+        summary = bf.evaluate(chosen, file, executor=executor, only=only).summary
+    _print_summary(summary, json=json)
+    if summary.failures:
         raise typer.Exit(INCOMPLETE)
 
 
-def _list(plan: "Plan", trials: "Sequence[Trial]", ledger: Path, *, json: bool) -> None:
+def _print_dry_run(plan: "bf.Plan", run: "bf.DryRun", ledger: Path, *, json: bool) -> None:
     """Prints what would be done."""
-    rows = [
-        (trial.detector, ", ".join(trial.fitted), ask.protocol, ", ".join(target.attack for target in ask.targets))
-        for trial in trials
-        for ask in trial.asks
-    ]
     columns = ("detector", "fitted to", "protocol", "tested on")
+    rows = [
+        (trial.detector, ", ".join(trial.fitted), trial.protocol.value, ", ".join(t.attack for t in trial.targets))
+        for trial in run.trials
+    ]
     if json:
-        listed = [dict(zip(columns, row, strict=True)) for row in rows]
-        print_json({"settings": plan.settings(), "ledger": str(ledger), "trials": len(trials), "outcomes": listed})
+        outcomes = [dict(zip(columns, row, strict=True)) for row in rows]
+        counts = {"trials": len(rows), "left_behind": run.left_behind}
+        print_json({"settings": plan.settings(), "ledger": str(ledger), **counts, "outcomes": outcomes})
         return
-    print_table(f"{plan.name}: {len(trials)} trials, {len(rows)} outcomes", columns, rows)
+    print_table(f"{plan.name}: {len(rows)} trials", columns, rows)
     typer.echo(
         f"up to {plan.sources} source images, {plan.calibration} for thresholds; studies: "
         f"{', '.join(plan.studies) or 'none'}; nothing was run; the ledger would be {ledger}"
     )
+    if run.outcomes:
+        typer.echo(
+            f"{run.left_behind} of its {run.outcomes} outcomes would be left behind: this plan does not use them"
+        )
 
 
-def _show(came: "Summary", *, json: bool) -> None:
-    """Prints what came of it."""
-    failures = [{"trial": failure.trial, "error": failure.error} for failure in came.failures]
+def _print_summary(summary: "bf.Summary", *, json: bool) -> None:
     if json:
-        counts = {"trials": came.trials, "run": came.run, "outcomes": came.outcomes, "records": came.records}
-        print_json({"ledger": str(came.ledger), **counts, "failures": failures})
+        names = ("trials", "run", "outcomes", "records")
+        failures = [{"trial": failure.trial, "error": failure.error} for failure in summary.failures]
+        counts = {name: getattr(summary, name) for name in names}
+        print_json({"ledger": str(summary.ledger), **counts, "failures": failures})
         return
-    done = came.trials - came.run
+    before = summary.trials - summary.run
     typer.echo(
-        f"{came.run} of {came.trials} trials run{f', {done} were done before' if done else ''}; "
-        f"{came.outcomes} outcomes and {came.records} other records written to {came.ledger}"
+        f"{summary.run} of {summary.trials} trials run{f', {before} were done before' if before else ''}; "
+        f"{summary.outcomes} outcomes and {summary.records} other records written to {summary.ledger}"
     )
-    for failure in came.failures:
+    for failure in summary.failures:
         typer.echo(f"failed: {failure.trial}: {failure.error}", err=True)
-    if came.failures:
+    if summary.failures:
         typer.echo("the same command tries again what failed", err=True)

@@ -1,11 +1,11 @@
-"""`benfourier layers`: what a tap would listen to."""
+"""`benfourier layers`: the layers of a network that can be observed."""
 
 from typing import Annotated
 
 import typer
 
 from benfourier.cli import options
-from benfourier.cli.printing import print_json, print_table
+from benfourier.cli.output import print_json, print_table
 
 
 def layers(
@@ -29,12 +29,10 @@ def layers(
 
     Example: `benfourier layers --model lid-mnist --pass-through`
     """
-    from benfourier.cli.subjects import subject_of
-
-    subject = subject_of(model, weights, digest, size, channels, classes, mean, std)
-    found = subject.describe(select or None, pass_through=pass_through)
+    classifier = options.classifier_from(model, weights, digest, size, channels, classes, mean, std)
+    records = classifier.layers(select or None, pass_through=pass_through)
     if json:
-        print_json([{"name": layer.name, "kind": layer.kind, "entries": layer.entries} for layer in found])
+        print_json([{"name": layer.name, "kind": layer.kind, "entries": layer.entries} for layer in records])
         return
-    rows = [(layer.name, layer.kind, f"{layer.entries:,}") for layer in found]
-    print_table(f"{len(found)} layers of {model}", ("layer", "kind", "entries per image"), rows)
+    rows = [(layer.name, layer.kind, f"{layer.entries:,}") for layer in records]
+    print_table(f"{len(records)} layers of {model}", ("layer", "kind", "entries per image"), rows)

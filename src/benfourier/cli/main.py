@@ -1,4 +1,4 @@
-"""The command `benfourier`: its verbs, and what becomes of an error."""
+"""The command `benfourier`: its verbs, their exit codes, and how an error ends it."""
 
 import sys
 from collections.abc import Sequence
@@ -9,19 +9,20 @@ import typer
 from benfourier import __version__
 from benfourier.cli.attack import attack
 from benfourier.cli.bench import bench
-from benfourier.cli.codes import INTERNAL, code_of
 from benfourier.cli.detect import detect
 from benfourier.cli.evaluate import evaluate
 from benfourier.cli.fit import fit
 from benfourier.cli.info import info
 from benfourier.cli.layers import layers
+from benfourier.cli.output import BAD_FILE, INTERNAL, MISSING_EXTRA, USAGE
 from benfourier.cli.quickstart import quickstart
 from benfourier.cli.report import report
 from benfourier.cli.serve import serve
 from benfourier.cli.train import train
-from benfourier.errors import BenfourierError
+from benfourier.errors import BenfourierError, MissingExtraError, StoreError
 
 DEBUG = "--debug"
+VERBS = (attack, bench, detect, evaluate, fit, info, layers, quickstart, report, serve, train)
 
 app = typer.Typer(
     name="benfourier",
@@ -32,8 +33,8 @@ app = typer.Typer(
 )
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _print_version(asked: bool) -> None:
+    if asked:
         typer.echo(f"benfourier {__version__}")
         raise typer.Exit
 
@@ -41,36 +42,27 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def root(
     show_version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave.")
     ] = False,
     debug: Annotated[bool, typer.Option(DEBUG, help="Show the traceback of an error; works after a verb too.")] = False,
 ) -> None:
-    """Guards image classifiers: tells adversarial images from honest ones by the network's own layers."""
+    """Detect adversarial images: fit a guard to an image classifier, check images, evaluate detectors."""
 
 
-app.command()(attack)
-app.command()(bench)
-app.command()(detect)
-app.command()(evaluate)
-app.command()(fit)
-app.command()(info)
-app.command()(layers)
-app.command()(quickstart)
-app.command()(report)
-app.command()(serve)
-app.command()(train)
+for verb in VERBS:
+    app.command()(verb)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Runs one verb and leaves with its exit code; errors are one line on standard error."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    debug = DEBUG in given
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    debug = DEBUG in words
     try:
-        app(args=[word for word in given if word != DEBUG], prog_name="benfourier")
+        app(args=[word for word in words if word != DEBUG], prog_name="benfourier")
     except BenfourierError as error:
         if debug:
             raise
-        _leave(str(error), code_of(error))
+        _leave(str(error), exit_code(error))
     except Exception as error:
         if debug:
             raise
@@ -78,6 +70,13 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     sys.exit(0)
 
 
-def _leave(complaint: str, code: int) -> NoReturn:
-    typer.echo(f"error: {complaint}", err=True)
+def exit_code(error: BenfourierError) -> int:
+    """Returns the exit code of an error of our own."""
+    if isinstance(error, MissingExtraError):
+        return MISSING_EXTRA
+    return BAD_FILE if isinstance(error, StoreError) else USAGE
+
+
+def _leave(message: str, code: int) -> NoReturn:
+    typer.echo(f"error: {message}", err=True)
     sys.exit(code)

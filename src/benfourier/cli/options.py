@@ -1,9 +1,14 @@
-"""Options that several verbs share, written once."""
+"""Options that several verbs share, and how their words are read."""
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+import benfourier as bf
+from benfourier.errors import OptionError
 
 Model = Annotated[
     str,
@@ -40,7 +45,115 @@ Mean = Annotated[
 ]
 Std = Annotated[
     str | None,
-    typer.Option("--std", help="Divides what is left, one number per channel: `0.2,0.2,0.2`."),
+    typer.Option("--std", help="Divides pixels after that, one number per channel: `0.2,0.2,0.2`."),
 ]
+Guard = Annotated[Path, typer.Argument(help="What `benfourier fit` wrote.", show_default=False)]
+OtherRate = Annotated[
+    float | None,
+    typer.Option("--false-alarm-rate", help="Another share of clean images that may be rejected."),
+]
+Threads = Annotated[
+    int | None, typer.Option("--threads", help="That torch may use. [default: as it is set]", show_default=False)
+]
+Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first image that cannot be read.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 Seed = Annotated[int, typer.Option("--seed", help="Of all random draws.")]
+
+
+def classifier_from(
+    model: str,
+    weights: Path | None = None,
+    digest: str | None = None,
+    size: int | None = None,
+    channels: int | None = None,
+    classes: int | None = None,
+    mean: str | None = None,
+    std: str | None = None,
+    *,
+    seed: int | None = None,
+) -> "bf.Classifier":
+    """Returns the classifier that the shared options describe.
+
+    Args:
+        model: as --model, and so on; an option left out is the zoo network's own, and so are its weights.
+        weights: file of them.
+        digest: SHA-256 of that file.
+        size: height and width of the images.
+        channels: of the images.
+        classes: how many.
+        mean: numbers with commas between.
+        std: numbers with commas between.
+        seed: draw weights that no file gives with this seed, instead of those that come with a zoo network.
+    """
+    values = {"size": size, "channels": channels, "mean": parse_numbers("mean", mean), "std": parse_numbers("std", std)}
+    image_options: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
+    return bf.open_classifier(model, weights=weights, digest=digest, classes=classes, seed=seed, **image_options)
+
+
+def executor_from(workers: int | None) -> "bf.Serial | bf.LocalPool":
+    """Returns where trials run: in this process for one worker, else in a pool; None is one worker per core."""
+    pool = bf.LocalPool() if workers is None else bf.LocalPool(workers)
+    return bf.Serial() if pool.workers == 1 else pool
+
+
+def parse_numbers(name: str, text: str | None) -> list[float] | None:
+    """Returns the numbers in a text such as "0.5,0.5,0.5"."""
+    if text is None:
+        return None
+    try:
+        return [float(word) for word in text.split(",")]
+    except ValueError as error:
+        raise OptionError(f"{name} is {text!r}; it must be numbers with commas between, such as 0.5,0.5,0.5") from error
+
+
+def parse_value(text: str) -> Any:
+    """Returns the number, quotient, truth value or word that a text means; "none" is None."""
+    try:
+        return json.loads(text.lower() if text in ("True", "False") else text)
+    except json.JSONDecodeError:
+        pass
+    above, bar, below = text.partition("/")
+    try:
+        if bar:
+            return float(above) / float(below)
+    except (ValueError, ZeroDivisionError):
+        pass
+    return None if text in ("none", "None") else text
+
+
+def parse_options(words: Sequence[str]) -> dict[str, Any]:
+    """Returns options such as "C=10" by name."""
+    options = {}
+    for word in words:
+        name, sign, text = word.partition("=")
+        if not (name and sign):
+            raise OptionError(f"option is {word!r}; it must be name=value, such as C=10")
+        options[name] = parse_value(text)
+    return options
+
+
+def parse_attacks(attacks: Sequence[str], options: Sequence[str]) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Returns ids and options of attacks by label.
+
+    Args:
+        attacks: ids, "bim", or with a label, "weak=bim-fixed".
+        options: "label.option=value", such as "weak.eps=8/255".
+    """
+    by_label: dict[str, tuple[str, dict[str, Any]]] = {}
+    for word in attacks:
+        label, _, name = word.rpartition("=")
+        if (label or name) in by_label:
+            raise OptionError(
+                f"attack {label or name!r} is given twice; give each a label, as in --attack weak={name} "
+                f"--attack strong={name}"
+            )
+        by_label[label or name] = (name, {})
+    for word in options:
+        place, sign, text = word.partition("=")
+        label, dot, option = place.rpartition(".")  # a label may hold dots, an option does not
+        if not (sign and dot and option) or label not in by_label:
+            raise OptionError(
+                f"option is {word!r}; it must be label.option=value, with a label among {', '.join(by_label)}"
+            )
+        by_label[label][1][option] = parse_value(text)
+    return by_label

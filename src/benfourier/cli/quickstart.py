@@ -1,33 +1,28 @@
 """`benfourier quickstart`: the main job on embedded data, from training a network to a guard and a report."""
 
 import os
-from contextlib import nullcontext
+import sys
+from dataclasses import replace
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+import benfourier as bf
 from benfourier.cli import options
-from benfourier.cli.codes import INCOMPLETE, INTERRUPTED
-from benfourier.cli.printing import print_json
-from benfourier.errors import StoreError, check_whole
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from benfourier.detectors.detector import Detector
-    from benfourier.evaluation.bench import Bench
-    from benfourier.evaluation.plan import Plan
-    from benfourier.evaluation.runner import Summary
+from benfourier.cli.detect import verdict_json, verdict_line
+from benfourier.cli.output import INCOMPLETE, print_json, resumable
+from benfourier.errors import StoreError
 
 PLAN = "quickstart.toml"
-SHOWN = 3  # clean images that the guard is asked about, and as many attacked ones
-STRONG = 0.2  # eps of the attack on them; its images still mislead after rounding to 8 bits
+TEST_FOLD = 0  # its images are shown to the guard, which is fitted to the other folds
+SAMPLES = 3  # clean images of that fold, and as many attacked ones
+EPS = 0.2  # of the attack on them, strong enough that its images still mislead after rounding to 8 bits
 
 
 def quickstart(
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for everything that is made.")] = Path("quickstart"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for all results.")] = Path("quickstart"),
     plan: Annotated[
         Path | None, typer.Option("--plan", help="Another plan than the one that comes with it.", show_default=False)
     ] = None,
@@ -39,119 +34,83 @@ def quickstart(
 ) -> None:
     """Train a small network, attack it, fit all detectors, compare them, and save a guard; ten minutes on two cores.
 
-    Everything is kept: a second run takes seconds, and an interrupted one goes on where it stopped.
+    Everything is stored: a second run takes seconds, and an interrupted one goes on where it stopped.
 
     Example: `benfourier quickstart --out quickstart`
     """
-    from benfourier.evaluation.plan_reading import read_plan
-
-    count = check_whole("workers", workers) if workers is not None else min(2, os.cpu_count() or 1)
+    executor = options.executor_from(min(2, os.cpu_count() or 1) if workers is None else workers)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError(f"{out}: this folder cannot be made ({error}); choose another with --out") from error
     with as_file(files("benfourier.cli") / PLAN) as own:
-        chosen = read_plan(plan or own)
+        chosen = bf.read_plan(plan or own)
         (out / PLAN).write_text((plan or own).read_text(encoding="utf-8"), encoding="utf-8")
-    try:
-        came, bench = _evaluated(chosen, out / "quickstart.jsonl", count)
-        told = _report(came.ledger, out / "report.html", quiet=json)
-        told |= _guarded(bench, chosen, out, anew=came.run > 0, quiet=json)
-    except KeyboardInterrupt:
-        typer.echo("interrupted; the same command goes on from there", err=True)
-        raise typer.Exit(INTERRUPTED) from None
+    with resumable(lambda: "the same command goes on from there"), bf.progress_lines():
+        _print_stage("training, attacking and fitting; about ten minutes on two cores, seconds in a second run")
+        evaluation = bf.evaluate(chosen, out / "quickstart.jsonl", executor=executor)
+        _print_stage("writing the report")
+        result = _report(evaluation.summary.ledger, out / "report.html", quiet=json)
+        _print_stage("fitting a guard")
+        result |= _guard(evaluation, chosen, out, quiet=json)
+    summary = evaluation.summary
     if json:
-        print_json({**told, "ledger": str(came.ledger), "page": str(out / "report.html")})
+        print_json({**result, "ledger": str(summary.ledger), "page": str(out / "report.html")})
     else:
         typer.echo(f"\nthe report, with figures: {out / 'report.html'}")
-    for failure in came.failures:
+    for failure in summary.failures:
         typer.echo(f"failed: {failure.trial}: {failure.error}", err=True)
-    if came.failures:
+    if summary.failures:
         raise typer.Exit(INCOMPLETE)
 
 
-def _evaluated(plan: "Plan", ledger: Path, workers: int) -> "tuple[Summary, Bench]":
-    """What the plan came to, and what it worked on."""
-    from benfourier.evaluation.executors import InProcess, ProcessPool
-    from benfourier.evaluation.preparing import prepare, survey
-    from benfourier.evaluation.runner import evaluate
-    from benfourier.evaluation.threads import one_thread
-    from benfourier.store.cache import open_cache
-
-    came = evaluate(plan, ledger, executor=ProcessPool(workers) if workers > 1 else InProcess())
-    cache = open_cache(True)
-    with one_thread() if workers > 1 else nullcontext():
-        return came, prepare(plan, survey(plan, cache), lambda _: None, cache, show_progress=False)
+def _print_stage(text: str) -> None:
+    """Prints a line where no progress bar is drawn."""
+    if not sys.stderr.isatty():
+        typer.echo(text, err=True)
 
 
 def _report(ledger: Path, page: Path, *, quiet: bool) -> dict[str, Any]:
-    """Prints the tables, writes the page with the figures, and returns the tables as JSON can hold them."""
-    from benfourier.report.gathering import gather
-    from benfourier.report.page import page as page_of
-    from benfourier.report.plain import plain
-    from benfourier.report.sections import sections, title
-    from benfourier.report.terminal import show
-    from benfourier.store.ledger import read
-
-    results = gather(read(ledger), None)
-    parts = sections(results)
+    """Prints the summary, writes the page with all tables and figures, and returns the tables as JSON can hold them."""
+    full = bf.read_report(ledger)
+    bf.write_report(full, page, ledger)
     if not quiet:
-        show(title(results), parts)
-    page.write_text(page_of(results, ledger), encoding="utf-8")
-    return plain(title(results), parts)
+        short = bf.read_report(ledger, audience="terminal")
+        bf.print_report(replace(short, sections=short.sections[:1]), compact=True)
+    return bf.report_json(full)
 
 
-def _guarded(bench: "Bench", plan: "Plan", out: Path, *, anew: bool, quiet: bool) -> dict[str, Any]:
-    """Saves the network and a guard, and asks it about a few images that it has not seen; returns its verdicts."""
-    from benfourier.cli.detect import line, record
-    from benfourier.guard.guard import Guard
-    from benfourier.guard.saving import load_guard
-    from benfourier.subjects.images import images
-    from benfourier.subjects.weights import save_weights
-
-    model, weights, file = plan.network.model, out / "network.safetensors", out / "guard.bf"
-    if anew or not file.exists():
-        save_weights(bench.subject.module, weights)
-        Guard(bench.subject, _fitted(bench, plan), false_alarm_rate=0.05, clean=bench.calibration).save(file)
-    guard: Guard = load_guard(file, bench.subject.module)
-    pictures = _pictures(bench, out / "images")
-    verdicts = list(zip(map(str, pictures), guard.check(images(pictures, guard.subject)), strict=True))
+def _guard(evaluation: "bf.Evaluation", plan: "bf.Plan", out: Path, *, quiet: bool) -> dict[str, Any]:
+    """Saves the network and a guard, and checks a few images that the guard has not seen; returns the verdicts."""
+    data, weights, file = evaluation.data, out / "network.safetensors", out / "guard.bf"
+    if evaluation.summary.run > 0 or not file.exists():
+        bf.save_weights(data.classifier.module, weights)
+        examples = data.joined(data.source, [attack.label for attack in plan.attacks])
+        rows = data.rows(data.source, examples, len(examples), set(data.folds.values()) - {TEST_FOLD})
+        detector = bf.fit("mbf", data.classifier, examples.take(rows), seed=plan.seed)
+        bf.Guard.calibrated(detector, data.calibration, false_alarm_rate=0.05).save(file)
+    guard = bf.load_guard(file, data.classifier.module)
+    paths = _write_samples(data, out / "images")
+    verdicts = list(zip(map(str, paths), guard.check(bf.load_images(paths, guard.classifier)), strict=True))
     if quiet:
-        return {"guard": str(file), "images": [record(name, verdict) for name, verdict in verdicts]}
+        return {"guard": str(file), "images": [verdict_json(name, verdict) for name, verdict in verdicts]}
     typer.echo(f"\na guard for all attacks of the plan: {file}, threshold {guard.threshold}")
     for name, verdict in verdicts:
-        typer.echo(line(name, verdict))
-    typer.echo(f"ask it yourself: benfourier detect {file} {out / 'images'} -m {model} -w {weights}")
+        typer.echo(verdict_line(name, verdict))
+    typer.echo(f"ask it yourself: benfourier detect {file} {out / 'images'} -m {plan.network.model} -w {weights}")
     return {}
 
 
-def _fitted(bench: "Bench", plan: "Plan") -> "Detector":
-    """MBF fitted to all attacks, on the source images outside the first fold."""
-    from benfourier.detectors.catalogue import fit
-
-    together = bench.together(bench.source, [attack.label for attack in plan.attacks])
-    rows = bench.rows(bench.source, together, len(together), {1, 2, 3, 4})
-    return fit("mbf", bench.subject, together.take(rows), seed=plan.seed)
-
-
-def _pictures(bench: "Bench", folder: Path) -> list[Path]:
-    """A few images of the first fold as files, and the same attacked, rounded to 8-bit pixels."""
-    from benfourier.attacks.attack import attack
-
-    examples = bench.groups[bench.source][0]
-    rows = bench.rows(bench.source, examples, len(examples), {0})[:SHOWN]
+def _write_samples(data: "bf.EvaluationData", folder: Path) -> list[Path]:
+    """Writes a few images of the test fold, and the same attacked, as 8-bit files."""
+    examples = data.example_sets[data.source][0]
+    rows = data.rows(data.source, examples, len(examples), {TEST_FOLD})[:SAMPLES]
     clean, labels = examples.clean[rows], examples.labels[rows]
-    made = attack("bim-fixed", bench.subject, clean, labels, eps=STRONG, eight_bit=True, show_progress=False)
+    result = bf.attack("bim-fixed", data.classifier, clean, labels, eps=EPS, eight_bit=True, show_progress=False)
     folder.mkdir(exist_ok=True)
-    found = []
-    for kind, pixels in (("clean", clean), ("attacked", made.images)):
-        for place, image in enumerate(pixels, 1):
-            found.append(folder / f"{kind}-{place}.png")
-            _write(image, found[-1])
-    return found
-
-
-def _write(image: "Tensor", path: Path) -> None:
-    from PIL import Image
-
-    Image.fromarray((image[0] * 255).round().byte().numpy()).save(path)
+    paths = []
+    for kind, images in (("clean", clean), ("attacked", result.images)):
+        for place, image in enumerate(images, 1):
+            paths.append(folder / f"{kind}-{place}.png")
+            paths[-1].write_bytes(bf.encode_png(image, data.classifier))
+    return paths

@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
+import benfourier as bf
 from benfourier.cli import options
-from benfourier.cli.printing import print_json
-from benfourier.errors import OptionError, StoreError
+from benfourier.cli.output import print_json
+from benfourier.errors import OptionError
 
 
 def report(
@@ -31,55 +32,31 @@ def report(
             show_default=False,
         ),
     ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Print every table, with intervals and notes.")] = False,
     show: Annotated[bool, typer.Option("--open", help="Open the page in a browser; needs --out.")] = False,
     json: options.Json = False,
 ) -> None:
     """Show what an evaluation found, beside the paper's numbers; from the ledger alone.
 
-    Tables are printed; --out also writes a page with figures, which needs `pip install 'benfourier[report]'`.
+    The main findings and tables are printed, --all prints the rest. --out writes a page with figures, which needs
+    `pip install 'benfourier[report]'`.
 
     Example: `benfourier report mnist.jsonl`
 
     Example: `benfourier report cifar.jsonl --out report.html --paper cifar10 --open`
     """
-    from benfourier.report.gathering import gather
-    from benfourier.report.plain import plain
-    from benfourier.report.sections import sections, title
-    from benfourier.report.terminal import show as print_report
-    from benfourier.store.ledger import read
-
     if show and out is None:
         raise OptionError("--open is given without a page; name its file with --out report.html")
-    for file in (out, markdown):
-        if file is not None and file.resolve() == ledger.resolve():
-            raise OptionError(f"{file}: this is the ledger, which a report must not replace; choose another file")
-    results = gather(read(ledger), paper)
-    if results.empty:
-        raise StoreError(
-            f"{ledger}: there are no results in this ledger; `benfourier evaluate` with its plan makes them"
-        )
-    parts = sections(results)
-    if out is not None:
-        from benfourier.report.page import page
-
-        _write(out, page(results, ledger))
-    if markdown is not None:
-        from benfourier.report.markdown import markdown as as_markdown
-
-        _write(markdown, as_markdown(title(results), parts))
+    full = bf.read_report(ledger, paper=paper)
+    for path, kind in ((out, "html"), (markdown, "markdown")):
+        if path is not None:
+            bf.write_report(full, path, ledger, format=kind)
+            typer.echo(f"wrote {path}", err=True)
     if json:
-        print_json(plain(title(results), parts))
+        print_json(bf.report_json(full))
+    elif everything:
+        bf.print_report(full)
     else:
-        print_report(title(results), parts)
+        bf.print_report(bf.read_report(ledger, paper=paper, audience="terminal"), compact=True)
     if show and out is not None:
         webbrowser.open(out.resolve().as_uri())
-
-
-def _write(path: Path, text: str) -> None:
-    """Writes a file, or says why it cannot be written."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise OptionError(f"{path}: the report cannot be written ({error}); choose another file") from error
-    typer.echo(f"wrote {path}", err=True)

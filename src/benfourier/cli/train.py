@@ -4,21 +4,20 @@ import time
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
+import benfourier as bf
 from benfourier.cli import options
-from benfourier.cli.codes import INCOMPLETE, INTERRUPTED
-from benfourier.cli.printing import print_json
-from benfourier.cli.writing import check_out
-
-if TYPE_CHECKING:
-    from benfourier.data.source import Source
-    from benfourier.subjects.checkpoint import Epoch
-    from benfourier.subjects.recipe import Recipe
-    from benfourier.subjects.subject import Subject
-    from benfourier.subjects.training import Training
+from benfourier.cli.output import (
+    INCOMPLETE,
+    check_output_path,
+    print_json,
+    print_unreadable,
+    resumable,
+    unreadable_json,
+)
 
 Data = Annotated[str, typer.Option("--data", "-d", help="`mnist-5k`, an .npz file or a folder; `:train` names a part.")]
 TestData = Annotated[
@@ -29,9 +28,7 @@ Flips = Annotated[
     bool | None,
     typer.Option("--flips/--no-flips", help="Mirror half of the images. [default: as the zoo network says, else not]"),
 ]
-Bf16 = Annotated[
-    bool | None, typer.Option("--bf16/--no-bf16", help="Compute in bfloat16. [default: if the CPU has it natively]")
-]
+Bf16 = Annotated[bool, typer.Option("--bf16/--no-bf16", help="Compute in bfloat16, which gives other weights.")]
 
 
 def train(
@@ -53,7 +50,7 @@ def train(
     weight_decay: Annotated[float, typer.Option("--weight-decay", help="Pulls parameters to zero.")] = 5e-4,
     shift: Annotated[int, typer.Option("--shift", help="Images are moved by up to so many pixels.")] = 3,
     flips: Flips = None,
-    bf16: Bf16 = None,
+    bf16: Bf16 = False,
     seed: options.Seed = 0,
     checkpoint: Annotated[
         Path | None, typer.Option("--checkpoint", help="[default: the weights' file with .checkpoint behind it]")
@@ -65,89 +62,50 @@ def train(
 
     Example: `benfourier train -m lid-mnist -d mnist-5k --epochs 10 -o lid-mnist.safetensors`
     """
-    check_out(out, data=data, **{"test-data": test_data})
-    from benfourier.subjects.recipe import Recipe, native_bf16
-    from benfourier.subjects.training import train as train_subject
-    from benfourier.subjects.weights import save_weights
-    from benfourier.subjects.zoo import ZOO
-
-    recipe = Recipe(
-        epochs=epochs,
-        batch=batch,
-        rate=rate,
-        weight_decay=weight_decay,
-        shift=shift,
-        flips=flips if flips is not None else model in ZOO and ZOO[model].flips,
-        bf16=bf16 if bf16 is not None else native_bf16(),
-        seed=seed,
-    )
-    subject = _first(seed, model, weights, digest, size, channels, classes, mean, std)
-    kept = checkpoint or out.with_name(f"{out.name}.checkpoint")
-    try:
-        found = train_subject(
-            subject,
-            _source(data, subject),
-            None if test_data is None else _source(test_data, subject),
+    check_output_path(out, data=data, test_data=test_data)
+    numbers = {"epochs": epochs, "batch": batch, "rate": rate, "weight_decay": weight_decay, "shift": shift}
+    recipe = bf.training_options(model, flips=flips, bf16=bf16, seed=seed, **numbers)
+    classifier = options.classifier_from(model, weights, digest, size, channels, classes, mean, std, seed=seed)
+    saved = checkpoint or out.with_name(f"{out.name}.checkpoint")
+    there = f"{saved} holds the last epoch: the same command with --resume goes on"
+    with resumable(lambda: there if saved.exists() else "nothing was learned yet"):
+        result = bf.train(
+            classifier,
+            data,
+            test_data,
             recipe,
             held_out=held_out,
-            checkpoint=kept,
+            checkpoint=saved,
             resume=resume,
-            report=lambda number, epoch: _tell(number, epoch, recipe),
+            report=lambda number, epoch: _print_epoch(number, epochs, epoch),
         )
-    except KeyboardInterrupt:
-        there = f"{kept} holds the last epoch: the same command with --resume goes on"
-        typer.echo(f"interrupted; {there if kept.exists() else 'nothing was learned yet'}", err=True)
-        raise typer.Exit(INTERRUPTED) from None
-    save_weights(subject.module, out, network=model, classes=classes, training=found.facts())
-    kept.unlink(missing_ok=True)
-    _show(model, out, found, json=json)
-    if found.refusals:
+    bf.save_weights(classifier.module, out, network=model, classes=classes, training=result.metadata())
+    saved.unlink(missing_ok=True)
+    _print_result(model, out, result, json=json)
+    if result.refusals:
         raise typer.Exit(INCOMPLETE)
 
 
-def _first(seed: int, *described: Any) -> "Subject":
-    """The subject with the weights that training begins with: those of a file, or drawn with the seed."""
-    import torch
-
-    from benfourier.cli.subjects import subject_of
-
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return subject_of(*described, pretrained=False)
-
-
-def _source(text: str, subject: "Subject") -> "Source":
-    from benfourier.data.opening import open_source
-
-    channels = subject.known_channels or 3
-    return open_source(
-        text, classes=subject.classes, channels=channels, size=subject.height_width, resize=subject.resize
-    )
-
-
-def _tell(number: int, epoch: "Epoch", recipe: "Recipe") -> None:
+def _print_epoch(number: int, epochs: int, epoch: "bf.Epoch") -> None:
     """One line per epoch, on standard error."""
     typer.echo(
-        f"{time.strftime('%H:%M:%S')} epoch {number}/{recipe.epochs}: loss {epoch.loss:.4f}, "
-        f"{epoch.accuracy:.2%} right while learning, {epoch.right / epoch.images:.2%} of {epoch.images:,} held-out "
+        f"{time.strftime('%H:%M:%S')} epoch {number}/{epochs}: loss {epoch.loss:.4f}, "
+        f"{epoch.accuracy:.2%} right while learning, {epoch.correct / epoch.images:.2%} of {epoch.images:,} held-out "
         f"images, {epoch.seconds:.1f} s",
         err=True,
     )
 
 
-def _show(model: str, out: Path, found: "Training", *, json: bool) -> None:
-    """Prints what came of it."""
-    refused = [{"file": refusal.file, "reason": refusal.reason} for refusal in found.refusals]
+def _print_result(model: str, out: Path, result: "bf.TrainingResult", *, json: bool) -> None:
     if json:
-        epochs = [asdict(epoch) for epoch in found.epochs]
-        written = {"network": model, "weights": str(out), "sha256": sha256(out.read_bytes()).hexdigest()}
-        print_json({**written, **found.facts(), "epochs": epochs, "refused": refused})
+        file = {"network": model, "weights": str(out), "sha256": sha256(out.read_bytes()).hexdigest()}
+        epochs = [asdict(epoch) for epoch in result.epochs]
+        print_json({**file, **result.metadata(), "epochs": epochs, "refused": unreadable_json(result.refusals)})
         return
-    low, high = found.interval
-    measured = f"{found.accuracy:.2%} of {found.epochs[-1].images:,} held-out images (95 %: {low:.2%} to {high:.2%})"
-    typer.echo(f"{model}: {measured}, {len(found.epochs)} epochs, {found.seconds:.0f} s")
-    if found.left_out:
-        typer.echo(f"{found.left_out:,} of the images to measure on are among those learned from, and were left out")
+    low, high = result.interval
+    accuracy = f"{result.accuracy:.2%} of {result.epochs[-1].images:,} held-out images (95 %: {low:.2%} to {high:.2%})"
+    typer.echo(f"{model}: {accuracy}, {len(result.epochs)} epochs, {result.seconds:.0f} s")
+    if result.left_out:
+        typer.echo(f"{result.left_out:,} of the images to measure on are among those learned from, and were left out")
     typer.echo(f"written to {out}")
-    for refusal in found.refusals:
-        typer.echo(f"not readable: {refusal}", err=True)
+    print_unreadable(result.refusals)
