@@ -11,7 +11,7 @@ help:
 	@echo "make quickstart   the main job on embedded data: train, attack, detect, compare, report"
 	@echo "make test         all tests"
 	@echo "make check        ruff, mypy, import-linter"
-	@echo "make bench        speed and memory; refreshes the table in README.md"
+	@echo "make bench        speed and memory; writes docs/speed.md"
 	@echo "make clean        removes the environment and what tools leave behind"
 	@echo "Each verb first installs what it needs into $(VENV). PYTHON=... picks the interpreter."
 
@@ -28,9 +28,9 @@ check: $(VENV)/check.stamp
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# The table is refreshed even when a limit is broken, so that README.md always shows the last results.
+# The page is written even when a limit is broken, so that docs/speed.md always shows the last results.
 bench: $(VENV)/bench.stamp
-	status=0; $(BIN)/python -m benchmarks || status=$$?; $(BIN)/python -m benchmarks.table && exit $$status
+	status=0; $(BIN)/python -m benchmarks || status=$$?; $(BIN)/python -m tools.docs && exit $$status
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis

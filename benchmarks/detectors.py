@@ -1,27 +1,45 @@
-"""Time that each detector adds to the forward pass of LID's MNIST network, in one run."""
+"""What each detector adds to the forward pass of LID's MNIST network, and the SVM at the scale of the paper.
 
+`python -m benchmarks.detectors THREADS` prints seconds and peak memory of one large scoring by an SVM.
+"""
+
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from statistics import median
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 import benfourier as bf
-from benchmarks.held import Held, held_out_mnist
-from benchmarks.results import Case
-from benchmarks.timing import take_turns
-from benfourier.data.examples import Examples
-from benfourier.data.labelled import Labelled
-from benfourier.detectors.detector import Detector
+from benchmarks.case import Case
+from benchmarks.forward import peak, reset_peak
+from benchmarks.setup import TrainedMnist, trained_mnist
+from benfourier import kernels
+from benfourier.detectors.features import FeatureTable
+from benfourier.detectors.heads import Svm, fit_head
+from benfourier.detectors.svm import BLOCK
+from benfourier.metrics.ranking import auroc
+from benfourier.metrics.scores import ScoreSample
+from benfourier.metrics.timing import seconds_in_turns
+from benfourier.progress import bar
 
 SOURCES, BATCH = 200, 100
+FITTED, TESTED = 6540, 500  # sources of the SVM's fit and test, as many as the paper's CIFAR-10 has
+LAYERS, ORDERS, ENTRIES = 33, 16, 256
+SHAPES = {"clean": 1.6, "noisy": 1.6, "adversarial": 1.88}  # of the GGD whose samples stand for activations
+SPREAD = 0.2  # relative deviation of a source's own shape; twins share it
+VECTORS, SCORED = 20_000, 10_000
 
 
 @dataclass(frozen=True)
-class Timed:
-    """How a detector is timed: its options, the images, the rounds (0: as many as asked for), sources of the fit."""
+class TimedDetector:
+    """How a detector is timed: options, images, rounds (0: as many as asked for), sources of the fit."""
 
     options: dict[str, Any]
     images: int = BATCH
@@ -30,66 +48,141 @@ class Timed:
 
 
 # The length of a GAN's training does not change what scoring takes; the steps of c1c2 do, and are its authors'.
-TIMED = {
-    "mbf": Timed({}),
-    "max-softmax": Timed({}),
-    "mahalanobis": Timed({}),
-    "lid": Timed({}),
-    "kd-bu": Timed({}),
-    "c1c2": Timed({"sigma": 0.01, "step_t": 0.5, "step_u": 1.0}, images=10, rounds=1, sources=20),
-    "defense-gan": Timed({"iterations": 5}, images=2, rounds=1, sources=20),
+DETECTORS = {
+    "mbf": TimedDetector({}),
+    "max-softmax": TimedDetector({}),
+    "mahalanobis": TimedDetector({}),
+    "lid": TimedDetector({}),
+    "kd-bu": TimedDetector({}),
+    "c1c2": TimedDetector({"sigma": 0.01, "step_t": 0.5, "step_u": 1.0}, images=10, rounds=1, sources=20),
+    "defense-gan": TimedDetector({"iterations": 5}, images=2, rounds=1, sources=20),
 }
 
 
-def measure(name: str, limit: float, rounds: int) -> Case:
-    """Returns milliseconds per image, and what a detector adds, counted in what mbf adds.
-
-    Beyond max-softmax, which listens to nothing but the logits: its pass is the one that detectors share, and quicker
-    than the plain one, which no detector may claim for itself.
-    """
-    times = _times(rounds)
-    figures = {
-        "plain_ms_per_image": times["plain"],
-        "shared_ms_per_image": times["max-softmax"],
-        "score_ms_per_image": times[name],
-        "images": float(TIMED[name].images),
-        "mbf_added_ms": times["mbf"] - times["max-softmax"],
-        "added_ms": times[name] - times["max-softmax"],
-    }
-    figures["beside_mbf"] = figures["added_ms"] / figures["mbf_added_ms"]
-    return Case(f"detectors/{name}", figures, "beside_mbf", limit, "at least")
+def cost(name: str, rounds: int) -> Case:
+    """Returns what scoring takes, counted in plain forward passes."""
+    times = _milliseconds(rounds)
+    figures = {"plain_ms": times["plain"], "score_ms": times[name], "passes": times[name] / times["plain"]}
+    sentence = f"scoring by `{name}`, lid-mnist: {{plain_ms}} → {{score_ms}} ms per image, in forward passes"
+    return Case(f"detectors/{name}", sentence, figures, "passes", "number")
 
 
 @cache
-def _times(rounds: int) -> dict[str, float]:
+def _milliseconds(rounds: int) -> dict[str, float]:
     """Milliseconds per image of the plain forward pass and of every detector; the quick ones take turns."""
-    held = held_out_mnist(3, 0.1).first(SOURCES + SOURCES // 10)
-    fitted = _fitted(held)
-    lying = held.images[:BATCH].contiguous(memory_format=torch.channels_last)
-    calls: dict[str, Callable[[], object]] = {"plain": lambda: _plain(held.subject, lying)}
-    quick = [name for name in fitted if not TIMED[name].rounds]
-    calls |= {name: _scoring(fitted[name], held.images[: TIMED[name].images]) for name in quick}
-    seconds = take_turns(calls, rounds)
-    for name in fitted.keys() - quick:
-        seconds |= take_turns({name: _scoring(fitted[name], held.images[: TIMED[name].images])}, TIMED[name].rounds)
-    return {name: 1000 * value / (BATCH if name == "plain" else TIMED[name].images) for name, value in seconds.items()}
+    mnist = trained_mnist().first(SOURCES + SOURCES // 10)
+    detectors = _fit_all(mnist)
+    images = mnist.images.images
+    plain = images[:BATCH].contiguous(memory_format=torch.channels_last)
+
+    def forward() -> object:
+        with torch.inference_mode():
+            return mnist.classifier.module(mnist.classifier.normalise(plain))
+
+    def score(name: str) -> Callable[[], object]:
+        return lambda: detectors[name].score(images[: DETECTORS[name].images], show_progress=False)
+
+    quick = [name for name, timed in DETECTORS.items() if not timed.rounds]
+    seconds = seconds_in_turns({"plain": forward} | {name: score(name) for name in quick}, rounds)
+    for name in DETECTORS.keys() - quick:
+        seconds |= seconds_in_turns({name: score(name)}, DETECTORS[name].rounds)
+    counts = {"plain": BATCH} | {name: timed.images for name, timed in DETECTORS.items()}
+    return {name: 1000 * median(times) / counts[name] for name, times in seconds.items()}
 
 
-def _fitted(held: Held) -> dict[str, Detector]:
-    examples: Examples = bf.make_examples(held.subject, held.images, held.labels, ids=held.ids, attack="deepfool")
-    clean = Labelled(held.learned, held.learned_labels)
-
-    def fit(name: str, timed: Timed) -> Detector:
-        some = examples.take(range(timed.sources))
-        return bf.fit(name, held.subject, some, clean=clean if name == "defense-gan" else None, **timed.options)
-
-    return {name: fit(name, timed) for name, timed in TIMED.items()}
-
-
-def _plain(subject: bf.Subject, images: Tensor) -> Tensor:
-    with torch.inference_mode():
-        return subject.module(subject.normalise(images))  # type: ignore[no-any-return]
+def _fit_all(mnist: TrainedMnist) -> dict[str, bf.Detector]:
+    examples = bf.make_examples(mnist.classifier, mnist.images, attacks="deepfool")
+    return {
+        name: bf.fit(
+            name,
+            mnist.classifier,
+            examples.take(range(timed.sources)),
+            clean=mnist.learned if name == "defense-gan" else None,
+            **timed.options,
+        )
+        for name, timed in DETECTORS.items()
+    }
 
 
-def _scoring(detector: Detector, images: Tensor) -> Callable[[], object]:
-    return lambda: detector.score(images, show_progress=False)
+def svm_fit(*, quick: bool) -> Case:
+    """Returns the AUROC on held-out sources of the paper's SVM, fitted at the paper's scale."""
+    fitted, tested = (60, 20) if quick else (FITTED, TESTED)
+    table = synthetic_features(fitted + tested)
+    number = np.array([int(source) for source in table.sources])
+    fit, test = table.take(np.flatnonzero(number < fitted)), table.take(np.flatnonzero(number >= fitted))
+    start = time.perf_counter()
+    head, facts = fit_head(bf.MBF(**bf.MBF.presets["paper"]).head_options, fit)
+    seconds = time.perf_counter() - start
+    scores = head.score(test.features).numpy()
+    figures = {
+        "rows": float(len(fit)),
+        "support_vectors": float(facts["support vectors"]),
+        "fit_seconds": seconds,
+        "auroc": float(auroc(ScoreSample(scores, test.adversarial, test.sources))[0]),
+    }
+    sentence = (
+        f"AUROC of mbf's SVM fitted to {{rows}} rows of {LAYERS * ORDERS} features of GGD samples, {{fit_seconds}} s, "
+        "{support_vectors} support vectors"
+    )
+    return Case("svm/fit", sentence, figures, "auroc", "number", 0.95, "at least")
+
+
+def svm_score(threads: int) -> Case:
+    """Returns the peak memory of a large scoring, counted in blocks of kernel values."""
+    command = [sys.executable, "-m", "benchmarks.detectors", str(threads)]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    seconds, extra = map(float, printed.split())
+    figures = {"seconds": seconds, "extra_mb": extra / 1e6, "blocks": extra / (8 * BLOCK)}
+    sentence = (
+        f"memory that scoring {SCORED} rows by {VECTORS} support vectors takes, {{extra_mb}} MB and {{seconds}} s, "
+        "counted in blocks of kernel values"
+    )
+    return Case("svm/score", sentence, figures, "blocks", "number", 6.0)
+
+
+def synthetic_features(sources: int) -> FeatureTable:
+    """Returns MBF features of GGD samples whose shape differs between adversarial and other images."""
+    random = np.random.default_rng(0)
+    own = np.exp(SPREAD * random.standard_normal((sources, LAYERS)))
+    features: list[Tensor] = []
+    with bar(len(SHAPES) * LAYERS, "GGD samples") as advance:
+        for shape in SHAPES.values():
+            layers = []
+            for layer in range(LAYERS):
+                layers.append(_magnitudes(shape * own[:, layer], random))
+                advance(1)
+            features.append(torch.cat(layers, dim=1))
+    return FeatureTable(
+        torch.cat(features).double(),
+        np.repeat([kind == "adversarial" for kind in SHAPES], sources),
+        tuple(map(str, range(sources))) * len(SHAPES),
+        tuple(kind for kind in SHAPES for _ in range(sources)),
+    )
+
+
+def _magnitudes(shapes: np.ndarray, random: np.random.Generator) -> Tensor:
+    """|â_n| of samples of GGDs (rows, ORDERS): |x|^c has a gamma distribution."""
+    size = (len(shapes), ENTRIES)
+    samples = random.standard_gamma(1 / shapes[:, None], size) ** (1 / shapes[:, None]) * random.choice([-1, 1], size)
+    return kernels.magnitudes(torch.from_numpy(samples).float(), ORDERS)
+
+
+def score_once() -> tuple[float, int]:
+    """Returns seconds of one scoring, and bytes at its peak beyond what was there before."""
+    draws = torch.Generator().manual_seed(0)
+    columns = LAYERS * ORDERS
+    zeros, ones = torch.zeros(columns).double(), torch.ones(columns).double()
+    vectors = torch.rand(VECTORS, columns, generator=draws).double()
+    head = Svm(vectors, torch.randn(VECTORS, generator=draws).double(), 0.1, 0.01, zeros, ones)
+    features = torch.rand(SCORED, columns, generator=draws).double()
+    head.score(features[:2])
+    reset_peak()
+    before = peak()
+    start = time.perf_counter()
+    head.score(features)
+    return time.perf_counter() - start, peak() - before
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(int(sys.argv[1]))
+    print(*score_once())
