@@ -14,8 +14,8 @@ PAGE = Path(__file__).parents[1] / "docs" / "api.md"
 HEAD = """# API reference
 
 The public names of `benfourier`, as their docstrings have them; `python -m tools.api` writes this page. Higher scores
-are always more adversarial, images are floating tensors (N, C, H, W) within the subject's bounds, and every error is a
-`BenfourierError`.
+are always more adversarial, images are floating tensors (N, C, H, W) within the classifier's bounds, and every error is
+a `BenfourierError`.
 """
 SECTION = re.compile(r"(Args|Attributes|Returns|Raises):")
 ENTRY = re.compile(r"    (\*{0,2}\w+): (.*)")

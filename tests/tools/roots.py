@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from benfourier.store.ledger import Ledger
+from benfourier.store.ledger import write
 from benfourier.store.records import Record
 
-README = "before\n\n<!-- headline -->\n<!-- /headline -->\n\nafter\n"
+README = "before\n\n<!-- headline -->\n<!-- /headline -->\n\n<!-- results -->\n<!-- /results -->\n\nafter\n"
 
 
 def root(folder: Path, **ledgers: Iterable[Record]) -> Path:
@@ -15,12 +15,11 @@ def root(folder: Path, **ledgers: Iterable[Record]) -> Path:
     (folder / "experiments" / "results").mkdir(parents=True)
     (folder / "README.md").write_text(README, encoding="utf-8")
     for name, records in ledgers.items():
-        for record in records:
-            Ledger(folder / "experiments" / "results" / f"{name}.jsonl").append(record)
+        write(folder / "experiments" / "results" / f"{name}.jsonl", records)
     return folder
 
 
-def noted(folder: Path, text: str) -> Path:
+def with_notes(folder: Path, text: str) -> Path:
     """The folder with notes."""
     (folder / "experiments" / "notes.toml").write_text(text, encoding="utf-8")
     return folder

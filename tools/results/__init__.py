@@ -1,1 +1,0 @@
-"""docs/results.md and the README's headline, from the ledgers in experiments/results."""
