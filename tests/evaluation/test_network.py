@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from benfourier.data.images import content_ids, read
 from benfourier.data.open_source import open_source
-from benfourier.errors import PlanError, StoreError
+from benfourier.errors import InputError, PlanError, StoreError
 from benfourier.evaluation.network import new_classifier, open_network
 from benfourier.evaluation.plan_file import read_plan
 from benfourier.evaluation.prepare import open_images
@@ -139,3 +139,20 @@ def test_another_source_has_the_same_classes_in_the_same_order(tmp_path: Path) -
     text = changed(('source = "digits"', 'source = "near"\nother = "far"'), ("[network]", "[network]\nclasses = 2"))
     with pytest.raises(PlanError, match="which is far, have 'ant' and 'bee' as class 0; data-transfer needs the same"):
         open_network(read_plan(plan_in(tmp_path, text)), None, False)
+
+
+@pytest.mark.parametrize(("skip", "left"), [("3", range(3, 1797)), ('["0-1", "4-4"]', [2, 3, *range(5, 1797)])])
+def test_images_that_a_plan_skips_are_in_no_set(tmp_path: Path, skip: str, left: list[int]) -> None:
+    plan = read_plan(plan_in(tmp_path, changed(('source = "digits"', f'source = "digits"\nskip = {skip}'))))
+    whole = open_source("digits")
+    opened = open_network(plan, open_cache(tmp_path / "cache"), show_progress=False)
+    assert len(whole) == 1797
+    assert opened.source.ids == tuple(whole.ids[row] for row in left)
+    assert opened.source.digest != whole.digest
+    np.testing.assert_array_equal(opened.source.pixels([0, 2]), whole.pixels([left[0], left[2]]))
+
+
+def test_a_plan_that_skips_every_image_is_refused(tmp_path: Path) -> None:
+    plan = read_plan(plan_in(tmp_path, changed(('source = "digits"', 'source = "digits"\nskip = 100000'))))
+    with pytest.raises(InputError, match=r"all of its .* images are skipped by 0-99999; skip fewer"):
+        open_network(plan, None, show_progress=False)

@@ -211,6 +211,8 @@ def test_weights_that_are_not_there_are_told_before_anything_runs(tmp_path: Path
         ("bf16 = false }", "bf16 = false }\nbound = 1", r"network.bound is no key .*did you mean 'bounds'\?"),
         ('source = "digits"', "source = 1", r"data.source is 1; it must be text"),
         ('source = "digits"', 'source = "digits"\nother = ["a", 1]', r"data.other\[1\] is 1; it must be text"),
+        ('source = "digits"', 'source = "digits"\nskip = -1', r"data.skip is -1; it must be a number of images, or"),
+        ('source = "digits"', 'source = "digits"\nskip = ["9"]', r"data.skip is \['9'\]; it must be .* ranges"),
         ('source = "digits"', 'source = "digits"\ngroups = { a = [0] }', r"data.groups are a; a network needs two"),
         ('source = "digits"', 'source = "digits"\ngroups = { a = [], b = [1] }', r"data.groups.a is empty; it must"),
         (

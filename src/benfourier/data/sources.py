@@ -1,4 +1,4 @@
-"""Sources of labelled 8-bit images: in memory, with coarser classes, or several as one."""
+"""Sources of labelled 8-bit images: in memory, with coarser classes, a part of one, or several as one."""
 
 import re
 from abc import ABC, abstractmethod
@@ -115,6 +115,34 @@ class GroupedSource(Source):
 
     def _content(self) -> Content:
         return (self.source.digest, *self.classes, self.rows, self.labels)
+
+
+@dataclass(frozen=True, eq=False)
+class SubsetSource(Source):
+    """The images of a source that are outside some ranges of places."""
+
+    source: Source
+    skip: tuple[str, ...]  # ranges such as "0-249", both ends included
+    rows: NDArray[np.intp] = field(init=False)  # places in the source, in order
+
+    def __post_init__(self) -> None:
+        skipped = np.zeros(len(self.source), bool)
+        for first, last in (each.split("-") for each in self.skip):
+            skipped[int(first) : int(last) + 1] = True
+        rows = np.flatnonzero(~skipped)
+        if not len(rows):
+            problem = f"all of its {len(self.source)} images are skipped by {', '.join(self.skip)}"
+            raise InputError(f"{self.source.name}: {problem}; skip fewer")
+        ids = tuple(self.source.ids[row] for row in rows)
+        source = self.source
+        _set(self, name=source.name, classes=source.classes, ids=ids, labels=source.labels[rows], rows=rows)
+
+    def pixels(self, indices: ArrayLike) -> NDArray[np.uint8]:
+        """Returns the images at some places, (n, H, W, C); raises ImageError if one of them cannot be read."""
+        return self.source.pixels(self.rows[checked_indices(indices, len(self))])
+
+    def _content(self) -> Content:
+        return (self.source.digest, self.rows)
 
 
 @dataclass(frozen=True, eq=False)

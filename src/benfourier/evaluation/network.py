@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from benfourier.data.open_source import image_credits, open_source
-from benfourier.data.sources import GroupedSource, JoinedSource, Source, class_difference
+from benfourier.data.sources import GroupedSource, JoinedSource, Source, SubsetSource, class_difference
 from benfourier.data.splits import Indices, split
 from benfourier.errors import InputError, PlanError
 from benfourier.evaluation.plan import ZOO_WEIGHTS, Plan
@@ -163,6 +163,8 @@ def _first_weights(plan: Plan) -> Mapping[str, Tensor]:
 
 def _open_source(plan: Plan, text: str, classifier: Classifier) -> Source:
     source = classifier.open_source(plan.locate(text), own_classes=not plan.groups)
+    if text == plan.source and plan.skip:
+        source = SubsetSource(source, plan.skip)
     return GroupedSource(source, plan.groups) if plan.groups else source
 
 

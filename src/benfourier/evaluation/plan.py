@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benfourier.attacks.examples import CHUNK
-from benfourier.data.sources import group_of_class
+from benfourier.data.sources import RANGE, group_of_class
 from benfourier.detectors.catalogue import make_method
 from benfourier.detectors.method import Method
 from benfourier.errors import InputError, OptionError, PlanError, check_choice, check_whole
@@ -97,6 +97,15 @@ def _sources(path: str, value: Any) -> tuple[str, ...]:
     if not isinstance(value, list):
         return (value,) if _text(path, value) else ()
     return tuple(_source(f"{path}[{place}]", each) for place, each in enumerate(value))
+
+
+def _skip(path: str, value: Any) -> tuple[str, ...]:
+    """Ranges of images; a number is that of images at the beginning."""
+    if type(value) is int and value >= 0:
+        return (f"0-{value - 1}",) if value else ()
+    if not isinstance(value, list) or not all(isinstance(each, str) and RANGE.fullmatch(each) for each in value):
+        raise OptionError(f'{path} is {value!r}; it must be a number of images, or a list of ranges such as ["0-249"]')
+    return tuple(value)
 
 
 def _groups(path: str, value: Any) -> dict[str, list[int | str]]:
@@ -204,6 +213,7 @@ class Plan:
         studies: values of StudyName.
         ledger: file to append to, from the plan's folder; empty for one beside the plan.
         source: of images, as the command line's --data has it.
+        skip: ranges of its images that are left out, by their places.
         other: further sources with the same classes, taken together; empty if there is none.
         credit: whose photographs the images are.
         groups: coarse labels: by name, classes of the sources; empty for the sources' own labels.
@@ -225,9 +235,9 @@ class Plan:
     studies: tuple[str, ...] = key((), check=_choices(StudyName))
     ledger: str = key("")
     source: str = key(check=_source, table="data")
+    skip: tuple[str, ...] = key((), check=_skip, table="data")
     other: tuple[str, ...] = key((), check=_sources, table="data")
     credit: str = key("", table="data")
-
     groups: Mapping[str, Sequence[int | str]] = key(dict, check=_groups, table="data")
     sources: int = key(300, check=partial(check_whole, least=MIN_SOURCES), table="sizes")
     calibration: int = key(1200, check=partial(check_whole, least=0), table="sizes")
