@@ -359,7 +359,7 @@ def test_auto_keeps_the_gradient_and_is_numba_otherwise() -> None:
         assert torch.equal(kernels.magnitudes(x), kernels.magnitudes(x, backend="numba"))
 
 
-def test_bad_options_and_activations_are_renumba_with_the_value() -> None:
+def test_bad_options_and_activations_are_refused_with_the_value() -> None:
     x = normal(2, 10)
     with pytest.raises(OptionError, match="orders is 0"):
         kernels.magnitudes(x, 0)
