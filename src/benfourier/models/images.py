@@ -21,7 +21,6 @@ from benfourier.models.classifier import Classifier
 Path = str | PathLike[str]
 LAYOUTS = ("NHWC", "NCHW")
 LEVELS = 255  # greatest 8-bit value
-CONTENT = "the image"  # name in messages of an image that comes as bytes
 
 
 def load_images(
@@ -40,7 +39,7 @@ def load_images(
             the number of channels.
     """
     if isinstance(source, np.ndarray | Tensor):
-        pixels = _pixels(_bytes(source), classifier, layout)
+        pixels = _pixels(source, classifier, layout)
     else:
         files = [_read(file, classifier) for file in _files(source)]
         if not files:
@@ -111,50 +110,38 @@ def _files(source: Any) -> list[Path | bytes]:
     return items
 
 
-def _bytes(values: NDArray[np.uint8] | Tensor) -> Tensor:
-    """uint8 values as a tensor; arrays are copied, since tensors take neither read-only nor reversed ones."""
+def _pixels(values: NDArray[np.uint8] | Tensor, classifier: Classifier, layout: str | None) -> Tensor:
+    """uint8 values as (N, C, H, W)."""
     if values.dtype not in (np.uint8, torch.uint8):
         raise ImageError(f"the array is {values.dtype}; it must be uint8 (float tensors need no conversion)")
-    return values if isinstance(values, Tensor) else torch.from_numpy(np.array(values, order="C"))
-
-
-def _pixels(values: Tensor, classifier: Classifier, layout: str | None) -> Tensor:
-    """uint8 values as (N, C, H, W)."""
     if layout is not None:
         check_choice("layout", layout, LAYOUTS)
+    if not isinstance(values, Tensor):  # a copy, since tensors take neither read-only nor reversed arrays
+        values = torch.from_numpy(np.array(values, order="C"))
     if values.ndim == 2 or (values.ndim == 3 and layout is None and values.shape[-1] not in (1, 3)):
-        values = values.unsqueeze(-1)
-        layout = "NHWC"
+        values, layout = values.unsqueeze(-1), "NHWC"
     if values.ndim == 3:
         values = values.unsqueeze(0)
     if values.ndim != 4:
         raise ImageError(f"the array has shape {tuple(values.shape)}; it must have two to four dimensions")
     if layout is None:
-        layout = _guess_layout(values, classifier)
+        allowed = (classifier.channels,) if classifier.channels else (1, 3)
+        last, second = values.shape[3] in allowed, values.shape[1] in allowed
+        if last == second:
+            problem = f"the array has shape {tuple(values.shape)}, from which the channels {allowed} cannot be told"
+            raise ImageError(f'{problem}; say layout="NHWC" or layout="NCHW"')
+        layout = "NHWC" if last else "NCHW"
     return values.permute(0, 3, 1, 2) if layout == "NHWC" else values
-
-
-def _guess_layout(values: Tensor, classifier: Classifier) -> str:
-    allowed = (classifier.channels,) if classifier.channels else (1, 3)
-    last, second = values.shape[3] in allowed, values.shape[1] in allowed
-    if last == second:
-        raise ImageError(
-            f"the array has shape {tuple(values.shape)}, from which the channels {allowed} cannot be told; "
-            'say layout="NHWC" or layout="NCHW"'
-        )
-    return "NHWC" if last else "NCHW"
 
 
 def _read(file: Path | bytes, classifier: Classifier) -> NDArray[np.uint8]:
     """One file as uint8 (H, W, C), resized as the classifier says."""
-    channels, name = classifier.channels or 3, CONTENT if isinstance(file, bytes) else str(file)
-    pixels = decode_image(file, channels, name=name) if isinstance(file, bytes) else read_image(file, channels)
-    size = classifier.size
-    if size is None or pixels.shape[:2] == size:
+    channels, size = classifier.channels or 3, classifier.size
+    pixels = decode_image(file, channels) if isinstance(file, bytes) else read_image(file, channels)
+    if size is None:
         return pixels
-    if classifier.resize == "exact":
-        raise ImageError(
-            f"{name}: the image is {pixels.shape[0]}×{pixels.shape[1]}, the classifier takes {size[0]}×{size[1]}; "
-            'resize it, or give the Classifier resize="shorter-side-crop" or "stretch"'
-        )
+    if classifier.resize == "exact" and pixels.shape[:2] != size:
+        name = "the image" if isinstance(file, bytes) else file
+        problem = f"{name}: the image is {pixels.shape[0]}×{pixels.shape[1]}, the classifier takes {size[0]}×{size[1]}"
+        raise ImageError(f'{problem}; resize it, or give the Classifier resize="shorter-side-crop" or "stretch"')
     return resize(pixels, size, classifier.resize)
