@@ -68,10 +68,8 @@ def load_checkpoint(
     then = manifest["run"]
     differences = [f"{name} was {then.get(name)} and is {now}" for name, now in run.items() if then.get(name) != now]
     if differences:
-        raise OptionError(
-            f"{path}: it is of another run: {'; '.join(differences)}; "
-            "give the same options, network and data, or begin anew in another place"
-        )
+        advice = "give the same options, network and data, or begin anew in another place"
+        raise OptionError(f"{path}: it is of another run: {'; '.join(differences)}; {advice}")
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
     weights = {name.removeprefix(WEIGHT): tensor for name, tensor in tensors.items() if name.startswith(WEIGHT)}
     fill_weights(module, weights, str(path))

@@ -101,8 +101,7 @@ class Classifier:
     def layer_list(self, shape: Sequence[int] | None = None) -> LayerList:
         """Returns what fires, in order, for images of shape (C, H, W); found by trial passes, once for each shape.
 
-        Args:
-            shape: By default the classifier's own, or else that of the images seen last.
+        The shape is by default the classifier's own, or else that of the images seen last.
         """
         lists, now = self._layer_lists, (self.device, self.dtype)
         own = self._own_shape(shape) or next((key[0] for key in reversed(tuple(lists)) if key[1:] == now), None)
@@ -112,10 +111,8 @@ class Classifier:
             try:
                 layer_list = find_layers(self.module, self.prepare(self.noise(TRIAL, own)))
             except (RuntimeError, ValueError, IndexError, TypeError) as error:
-                raise ClassifierError(
-                    f"the module cannot be run on images of shape {own}: {error}; "
-                    "give the Classifier its size= and channels="
-                ) from error
+                problem = f"the module cannot be run on images of shape {own}: {error}"
+                raise ClassifierError(f"{problem}; give the Classifier its size= and channels=") from error
             lists[(own, *now)] = layer_list
             for key in list(lists)[:-CACHE]:
                 lists.pop(key, None)
@@ -130,13 +127,7 @@ class Classifier:
         return (channels, *self.size) if channels and self.size else None
 
     def noise(self, count: int, shape: Sequence[int] | None = None, seed: int = 0) -> Tensor:
-        """Returns images of uniform noise within the bounds, (count, C, H, W), on the CPU.
-
-        Args:
-            count: Number of images.
-            shape: By default the classifier's own.
-            seed: Of the draws.
-        """
+        """Returns uniform noise within bounds, (count, C, H, W) on the CPU, by default in the classifier's shape."""
         own = self._own_shape(shape)
         if own is None:
             raise ClassifierError(UNKNOWN_SHAPE)
@@ -168,15 +159,11 @@ class Classifier:
         """Raises ImageError unless images are a floating tensor (N, C, H, W), N ≥ 1, within bounds."""
         if not isinstance(images, Tensor) or not images.is_floating_point():
             kind = images.dtype if isinstance(images, Tensor) else type(images).__name__
-            raise ImageError(
-                f"images are {kind}; they must be a floating tensor with values in {self.bounds} "
-                "(8-bit images go through benfourier.load_images)"
-            )
+            problem = f"images are {kind}; they must be a floating tensor with values in {self.bounds}"
+            raise ImageError(f"{problem} (8-bit images go through benfourier.load_images)")
         if images.ndim != 4 or images.numel() == 0:
-            raise ImageError(
-                f"images have shape {tuple(images.shape)}; it must be (N, C, H, W) with each of at least 1 "
-                "(add a first dimension to a single image)"
-            )
+            problem = f"images have shape {tuple(images.shape)}; it must be (N, C, H, W) with each of at least 1"
+            raise ImageError(f"{problem} (add a first dimension to a single image)")
         channels, size = images.shape[1], tuple(images.shape[2:])
         if self.channels not in (None, channels):
             raise ImageError(f"images have channels {channels}; this classifier takes {self.channels}")
@@ -188,17 +175,14 @@ class Classifier:
             raise ImageError(f"images {bad[:5]} contain NaN; every pixel must be a number in {self.bounds}")
         slack = 1e-6 * (self.bounds[1] - self.bounds[0])
         if least < self.bounds[0] - slack or greatest > self.bounds[1] + slack:
-            raise ImageError(
-                f"images have values from {least:.6g} to {greatest:.6g}; the classifier's bounds are {self.bounds}: "
-                "scale the images, or give the Classifier other bounds"
-            )
+            problem = f"images have values from {least:.6g} to {greatest:.6g}"
+            advice = "scale the images, or give the Classifier other bounds"
+            raise ImageError(f"{problem}; the classifier's bounds are {self.bounds}: {advice}")
 
     def open_source(self, data: str, *, own_classes: bool = True) -> Source:
         """Returns the source that a word names; images of a folder are read in this classifier's format.
 
-        Args:
-            data: as `benfourier.open_source` takes it: "mnist-5k", a file or a folder.
-            own_classes: labels of a folder follow this classifier's class names, if it has some.
+        With own_classes, labels of a folder follow this classifier's class names, if it has some.
         """
         classes = self.classes if own_classes else None
         return open_source(data, classes=classes, channels=self.channels or 3, size=self.size, resize=self.resize)

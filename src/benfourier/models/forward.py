@@ -40,12 +40,7 @@ class Observation:
 def observe(classifier: Classifier, images: Tensor, observers: Sequence[Observer]) -> Observation:
     """Returns the logits of one batch and what each observer made of its layers, all from one forward pass.
 
-    Gradients flow where they are enabled.
-
-    Args:
-        classifier: The network.
-        images: One batch (N, C, H, W) within the classifier's bounds; they are not checked here.
-        observers: What to make of which layers.
+    Images (N, C, H, W) are not checked here. Gradients flow where they are enabled.
     """
     layout = classifier.layer_list(tuple(images.shape[1:])).memory_format
     values: list[dict[str, Tensor]] = [{} for _ in observers]
@@ -57,18 +52,15 @@ def observe(classifier: Classifier, images: Tensor, observers: Sequence[Observer
 
     images = classifier.prepare(images, layout)
     record(INPUT, None, images)
-    with eval_mode(classifier.module):
-        with LayerRecorder(classifier.module, record):
-            output = classifier.module(images)
-        logits = logits_of(output, len(images))
+    with eval_mode(classifier.module), LayerRecorder(classifier.module, record):
+        output = classifier.module(images)
+    logits = logits_of(output, len(images))
     record(SOFTMAX, None, softmax(logits))
     pairs = zip(observers, values, strict=True)
     missing = sorted({layer for observer, reduced in pairs for layer in observer.layers if layer not in reduced})
     if missing:
-        raise ActivationError(
-            f"layers {missing[:5]} did not fire for this batch, though they did before; "
-            "observe layers that every image passes, or fit the detector again"
-        )
+        problem = f"layers {missing[:5]} did not fire for this batch, though they did before"
+        raise ActivationError(f"{problem}; observe layers that every image passes, or fit the detector again")
     return Observation(logits, tuple(values))
 
 
@@ -87,22 +79,9 @@ def batch_size(
 
 
 def batch_slices(
-    classifier: Classifier,
-    images: Tensor,
-    batch: int | None = None,
-    *,
-    label: str,
-    show_progress: bool | None = None,
+    classifier: Classifier, images: Tensor, batch: int | None, *, label: str, show_progress: bool | None
 ) -> Iterator[slice]:
-    """Yields the slice of each batch in turn, with a progress bar.
-
-    Args:
-        classifier: The network.
-        images: All images (N, C, H, W).
-        batch: Images per batch; by default as many as fit into memory.
-        label: Of the progress bar.
-        show_progress: True or False to force the bar; by default it is drawn on a terminal.
-    """
+    """Yields the slice of each batch in turn, by default of as many images as fit into memory, with a progress bar."""
     size = check_whole("batch", batch) if batch is not None else batch_size(classifier, images.shape[1:])
     with progress.bar(len(images), label, show=show_progress) as advance:
         for start in range(0, len(images), size):

@@ -138,10 +138,8 @@ def find_layers(module: nn.Module, trial: Tensor) -> LayerList:
         logits = logits_of(module(trial.clone()), len(trial))  # the module may write into its images
         total, slack = logits.double().sum(dim=1), max(1e-4, 4 * torch.finfo(logits.dtype).eps)
         if bool((logits >= 0).all()) and bool(((total - 1).abs() < slack).all()):
-            raise ClassifierError(
-                "the module returns probabilities (each row is non-negative and sums to 1), not logits; "
-                "wrap the part before its final soft-max"
-            )
+            problem = "the module returns probabilities (each row is non-negative and sums to 1), not logits"
+            raise ClassifierError(f"{problem}; wrap the part before its final soft-max")
         layout = torch.contiguous_format
         fast = trial.contiguous(memory_format=torch.channels_last)
         if trial.device.type == "cpu" and _agrees(module, fast, logits):
@@ -186,20 +184,17 @@ def _agrees(module: nn.Module, images: Tensor, expected: Tensor) -> bool:
 
 
 def select_layers(layers: Sequence[Layer], selection: LayerSelection, *, pass_through: bool) -> tuple[Layer, ...]:
-    """Returns the layers that the selection names, in firing order.
+    """Returns the layers that the selection names, in firing order; for both options see Classifier.layer_names.
 
-    Args:
-        layers: All layers.
-        selection: As in Classifier.layer_names; a layer named outright is taken even if it only passes numbers on.
-        pass_through: Also layers that only pass numbers on in eval mode.
+    A layer named outright is taken even if it only passes numbers on.
     """
     others = [layer for layer in layers if pass_through or not layer.pass_through]
     if selection is None:
         return tuple(others)
+    if isinstance(selection, str | type) or not isinstance(selection, Iterable):
+        selection = [selection]
     names: set[str] = set()
-    many = isinstance(selection, Iterable) and not isinstance(selection, str | type)
-    selectors: Any = selection if many else [selection]
-    for selector in selectors:
+    for selector in selection:
         if not isinstance(selector, str | type):
             raise LayerError(f"layers holds {selector!r}; it must be names, globs or module types")
         exact = [layer.name for layer in layers if layer.name == selector]
@@ -227,7 +222,5 @@ def _no_match(selector: LayerSelector, layers: Sequence[Layer]) -> LayerError:
         return LayerError(f"no layer is of type {getattr(selector, '__name__', selector)}; this classifier has {kinds}")
     near = get_close_matches(selector, names, n=3, cutoff=0.4)
     hint = f"; near matches: {', '.join(near)}" if near else ""
-    return LayerError(
-        f"layer {selector!r} not found{hint}; this classifier has {len(names)} layers, "
-        "list them with classifier.layer_names(pass_through=True)"
-    )
+    problem = f"layer {selector!r} not found{hint}; this classifier has {len(names)} layers"
+    return LayerError(f"{problem}, list them with classifier.layer_names(pass_through=True)")

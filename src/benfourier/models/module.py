@@ -91,13 +91,9 @@ def logits_of(output: object, images: int) -> Tensor:
     if isinstance(logits, dict):
         logits = logits.get("logits")
     if not isinstance(logits, Tensor) or not logits.is_floating_point():
-        raise ClassifierError(
-            f"the module returned {type(output).__name__}; it must return logits: "
-            "a floating tensor (N, classes), or an output with .logits"
-        )
+        problem = f"the module returned {type(output).__name__}; it must return logits"
+        raise ClassifierError(f"{problem}: a floating tensor (N, classes), or an output with .logits")
     if logits.ndim != 2 or len(logits) != images or logits.shape[1] < 2:
-        raise ClassifierError(
-            f"the module returned a tensor of shape {tuple(logits.shape)} for {images} images; "
-            f"logits have shape ({images}, classes), with at least 2 classes"
-        )
+        problem = f"the module returned a tensor of shape {tuple(logits.shape)} for {images} images"
+        raise ClassifierError(f"{problem}; logits have shape ({images}, classes), with at least 2 classes")
     return logits

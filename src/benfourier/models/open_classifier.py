@@ -68,12 +68,9 @@ def open_classifier(
 
 
 def training_options(model: str, *, flips: bool | None = None, **options: Any) -> TrainingOptions:
-    """Returns options to train a network that `open_classifier` knows by that name.
+    """Returns options to train a network that `open_classifier` knows by that name; options are their other fields.
 
-    Args:
-        model: an id of the zoo, or `package.module:factory`.
-        flips: mirror half of the images; by default as the zoo's entry says, otherwise not.
-        options: the other fields of TrainingOptions.
+    Without flips, images are mirrored if the network's entry in the zoo says so.
     """
     if flips is None:
         flips = model in ZOO and ZOO[model].flips
@@ -86,10 +83,8 @@ def _of_zoo(entry: ZooEntry, classes: int | None, *, pretrained: bool) -> Classi
     assert isinstance(module, nn.Module)
     if pretrained and entry.weights is not None:
         if classes not in (None, entry.classes):
-            raise OptionError(
-                f"the weights that come with {entry.name} are for {entry.classes} classes, not {classes}; "
-                "leave classes out, or give weights of your own"
-            )
+            problem = f"the weights that come with {entry.name} are for {entry.classes} classes, not {classes}"
+            raise OptionError(f"{problem}; leave classes out, or give weights of your own")
         fill_weights(module, entry.weights(), entry.name)
     mean, std = entry.scaling
     return Classifier(module, mean=mean, std=std, size=entry.size, channels=entry.channels)
@@ -105,13 +100,10 @@ def _of_user(model: str, classes: int | None, *, needed: bool) -> Classifier:
     finally:
         with suppress(ValueError):
             sys.path.remove(here)
-    if isinstance(result, nn.Module):
-        return Classifier(result)
-    if not isinstance(result, Classifier):
-        raise ClassifierError(
-            f"{model} returned a {type(result).__name__}; it must return a torch.nn.Module or a Classifier"
-        )
-    return result
+    if not isinstance(result, nn.Module | Classifier):
+        problem = f"{model} returned a {type(result).__name__}"
+        raise ClassifierError(f"{problem}; it must return a torch.nn.Module or a Classifier")
+    return Classifier(result) if isinstance(result, nn.Module) else result
 
 
 def _factory(model: str) -> Callable[..., object]:
@@ -120,17 +112,13 @@ def _factory(model: str) -> Callable[..., object]:
     if not all(part.isidentifier() for part in (*home.split("."), *name.split("."))):
         near = get_close_matches(model, ZOO, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise InputError(
-            f"model {model!r} is no network of the zoo and not of the form package.module:factory; "
-            f"in the zoo: {', '.join(ZOO)}{hint}"
-        )
+        problem = f"model {model!r} is no network of the zoo and not of the form package.module:factory"
+        raise InputError(f"{problem}; in the zoo: {', '.join(ZOO)}{hint}")
     try:
         target: Any = import_module(home)
     except (Exception, SystemExit) as error:  # a user's file can fail in any way when it is run
-        raise InputError(
-            f"module {home!r} cannot be imported ({type(error).__name__}: {error}); check its name, and that it is "
-            "installed or below the current folder"
-        ) from error
+        problem = f"module {home!r} cannot be imported ({type(error).__name__}: {error})"
+        raise InputError(f"{problem}; check its name, and that it is installed or below the current folder") from error
     for part in name.split("."):
         if not hasattr(target, part):
             near = get_close_matches(part, dir(target), n=1)
@@ -152,9 +140,8 @@ def _call(factory: Callable[..., object], name: str, classes: int | None) -> obj
     except BenfourierError:
         raise
     except Exception as error:
-        raise ClassifierError(
-            f"{name} failed: {type(error).__name__}: {error}; it must return a module when called so"
-        ) from error
+        problem = f"{name} failed: {type(error).__name__}: {error}"
+        raise ClassifierError(f"{problem}; it must return a module when called so") from error
 
 
 def _takes_classes(factory: Callable[..., object]) -> bool:

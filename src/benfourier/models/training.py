@@ -136,9 +136,8 @@ def train(
     if path is None and resume:
         raise OptionError("resume is asked for without a checkpoint; name the file to go on from")
     if path is not None and path.exists() and not resume:
-        raise OptionError(
-            f"{path}: this is the checkpoint of a run that has not finished; resume it, or delete it to begin anew"
-        )
+        problem = "this is the checkpoint of a run that has not finished"
+        raise OptionError(f"{path}: {problem}; resume it, or delete it to begin anew")
     if test_limit is not None:
         check_whole("test_limit", test_limit)
     source = classifier.open_source(source) if isinstance(source, str) else source
@@ -228,10 +227,8 @@ class Trainer:
         _check_images(test_images, classifier)
         parameters = [parameter for parameter in self.module.parameters() if parameter.requires_grad]
         if not parameters or classifier.dtype not in (torch.float32, torch.float64):
-            raise ClassifierError(
-                f"the module has {len(parameters)} parameters that learn, the first of all is {classifier.dtype}; "
-                "there must be some, in float32 or float64"
-            )
+            problem = f"the module has {len(parameters)} parameters that learn, the first of all is {classifier.dtype}"
+            raise ClassifierError(f"{problem}; there must be some, in float32 or float64")
         self.optimiser = torch.optim.SGD(
             parameters, lr=options.rate, momentum=options.momentum, weight_decay=options.weight_decay, nesterov=True
         )
@@ -278,9 +275,8 @@ class Trainer:
 
     def _refuse_nan(self, finite: bool, message: str) -> None:
         if not finite:
-            raise ActivationError(
-                f"{message}; the greatest rate is {self.options.rate:g}: try a lower one, and check the images' scaling"
-            )
+            advice = "try a lower one, and check the images' scaling"
+            raise ActivationError(f"{message}; the greatest rate is {self.options.rate:g}: {advice}")
 
     def count_correct(self, data: LabelledImages) -> int:
         """Returns how many images are classified correctly as they are, in the module's own precision."""
@@ -320,15 +316,11 @@ def _check_images(data: LabelledImages, classifier: Classifier) -> None:
         with torch.no_grad():
             classes = logits_of(classifier.module.eval()(classifier.normalise(first)), len(first)).shape[1]
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
-        shape = tuple(first.shape[1:])
-        raise ClassifierError(
-            f"the module cannot be run on images of shape {shape}: {error}; give images of the size it is made for"
-        ) from error
+        problem = f"the module cannot be run on images of shape {tuple(first.shape[1:])}: {error}"
+        raise ClassifierError(f"{problem}; give images of the size it is made for") from error
     if int(data.labels.max()) >= classes:
-        raise InputError(
-            f"label {int(data.labels.max())} is unknown to a network of {classes} classes, 0 to {classes - 1}; "
-            "make the network with more classes, or give other images"
-        )
+        problem = f"label {int(data.labels.max())} is unknown to a network of {classes} classes, 0 to {classes - 1}"
+        raise InputError(f"{problem}; make the network with more classes, or give other images")
 
 
 def _in_bounds(pixels: Tensor, classifier: Classifier) -> Tensor:

