@@ -13,7 +13,7 @@ from benfourier.data.formats import embedded
 from benfourier.data.splits import split
 from benfourier.models.training import TrainingOptions, train
 from benfourier.models.weights import fill_weights, state_tensors
-from benfourier.models.zoo import ZOO, network
+from benfourier.models.zoo import ZOO
 from benfourier.store.artifact import digest_of
 from benfourier.store.cache import fetch, open_cache
 
@@ -56,7 +56,7 @@ def _vit() -> nn.Module:
 
 
 def _zoo(name: str, batch: int) -> BenchNetwork:
-    return BenchNetwork(name, batch, ZOO[name].size, lambda: network(name))
+    return BenchNetwork(name, batch, ZOO[name].size, ZOO[name].factory)
 
 
 NETWORKS = {

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from benfourier.models.weights import save_weights
-from benfourier.models.zoo import network
+from benfourier.models.zoo import ZOO
 from tests.cli.calling import call, file_of_networks
 
 Capture = pytest.CaptureFixture[str]
@@ -55,7 +55,7 @@ def test_a_network_of_the_current_folder_takes_size_channels_and_classes(capsys:
 
 
 def test_weights_are_loaded_and_their_digest_is_checked(capsys: Capture, here: Path) -> None:
-    save_weights(network("lid-mnist"), here / "w.safetensors")
+    save_weights(ZOO["lid-mnist"].factory(), here / "w.safetensors")
     words = ("layers", "--model", "lid-mnist", "--weights", "w.safetensors")
     assert call(capsys, *words).code == 0
     result = call(capsys, *words, "--digest", "ab" * 32)

@@ -15,7 +15,7 @@ from benfourier import kernels
 from benfourier.detectors.mbf import Magnitudes
 from benfourier.errors import ActivationError, OptionError
 from benfourier.models.forward import batch_size, observe
-from benfourier.models.zoo import network
+from benfourier.models.zoo import ZOO
 from benfourier.theory.coefficients import Zeros
 from tests.models.networks import (
     OBSERVED,
@@ -69,7 +69,7 @@ def test_features_have_one_row_per_image_and_orders_columns_per_layer(classifier
         (seeded(plain).double(), noise()),
         (seeded(plain).bfloat16(), noise()),
         (seeded(Viewing), noise()),
-        (seeded(lambda: network("lid-mnist")), noise(2, 1, 28)),
+        (seeded(ZOO["lid-mnist"].factory), noise(2, 1, 28)),
     ],
     ids=["plain", "float64", "bfloat16", "viewing", "lid-mnist"],
 )

@@ -30,7 +30,7 @@ from benfourier.detectors.kd_bu import (
 from benfourier.detectors.method import FitData
 from benfourier.errors import ClassifierError, LayerError, OptionError
 from benfourier.models.forward import INPUT
-from benfourier.models.zoo import ZOO, network
+from benfourier.models.zoo import ZOO
 from tests.detectors.toys import toys
 
 Floats = NDArray[np.float64]
@@ -309,7 +309,7 @@ def test_points_come_from_images_beyond_the_examples_under_the_authors_rules() -
 )
 def test_the_last_hidden_layer_is_found(name: str, layer: str) -> None:
     entry = ZOO[name]
-    classifier = bf.Classifier(network(name), size=entry.size, channels=entry.channels)
+    classifier = bf.Classifier(ZOO[name].factory(), size=entry.size, channels=entry.channels)
     assert last_hidden_layer(classifier.layer_list().layers) == layer
 
 

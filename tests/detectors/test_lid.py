@@ -23,7 +23,7 @@ from benfourier.detectors.mahalanobis import Mahalanobis
 from benfourier.detectors.method import FitData
 from benfourier.errors import InputError, LayerError, OptionError
 from benfourier.models.forward import INPUT
-from benfourier.models.zoo import ZOO, network
+from benfourier.models.zoo import ZOO
 from benfourier.store import artifact
 from tests.detectors.toys import toys
 
@@ -154,7 +154,7 @@ def test_points_in_a_cube_have_its_dimension() -> None:
 @pytest.mark.parametrize(("name", "count"), [("lid-cifar10", 34), ("lid-svhn", 20), ("lid-mnist", 16)])
 def test_the_authors_networks_give_one_number_per_layer_and_one_for_the_image(name: str, count: int) -> None:
     entry = ZOO[name]
-    classifier = bf.Classifier(network(name), mean=entry.scaling[0], size=entry.size, channels=entry.channels)
+    classifier = bf.Classifier(ZOO[name].factory(), mean=entry.scaling[0], size=entry.size, channels=entry.channels)
     images = torch.rand(12, entry.channels, entry.size, entry.size, generator=torch.Generator().manual_seed(0))
     made = toys().fitted.take(np.arange(12))
     examples = bf.Examples(

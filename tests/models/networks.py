@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from benfourier import kernels
 from benfourier.models.classifier import Classifier
-from benfourier.models.zoo import network
+from benfourier.models.zoo import ZOO
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -230,4 +230,4 @@ def expected_columns(activation: Tensor, orders: int = 16) -> Tensor:
 
 
 def resnet() -> nn.Module:
-    return seeded(lambda: network("cifar-resnet20"))
+    return seeded(ZOO["cifar-resnet20"].factory)

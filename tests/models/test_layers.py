@@ -15,7 +15,7 @@ from benfourier.errors import ClassifierError, LayerError
 from benfourier.models.classifier import CACHE
 from benfourier.models.forward import observe
 from benfourier.models.layers import UnobservedLayerWarning
-from benfourier.models.zoo import ZOO, network
+from benfourier.models.zoo import ZOO
 from tests.models import networks
 from tests.models.networks import (
     OBSERVED,
@@ -40,7 +40,7 @@ def plain_classifier() -> bf.Classifier:
 
 @pytest.mark.parametrize(("name", "layers", "columns"), [("lid-cifar10", 33, 528), ("lid-svhn", 19, 304)])
 def test_lid_networks_have_the_papers_number_of_layers_and_features(name: str, layers: int, columns: int) -> None:
-    classifier = bf.Classifier(network(name), bounds=(-0.5, 0.5), size=32)
+    classifier = bf.Classifier(ZOO[name].factory(), bounds=(-0.5, 0.5), size=32)
     assert len(classifier.layer_names(pass_through=True)) == layers
     assert bf.features(classifier, noise(2, side=32) - 0.5, pass_through=True).shape == (2, columns)
 
@@ -118,7 +118,7 @@ EXPECTED = json.loads((Path(__file__).parent / "layer_names.json").read_text(enc
 @pytest.mark.parametrize("name", EXPECTED)
 def test_layers_are_those_of_version_0_1(name: str) -> None:
     if name in ZOO:
-        module, shape = network(name), (ZOO[name].channels, ZOO[name].size, ZOO[name].size)
+        module, shape = ZOO[name].factory(), (ZOO[name].channels, ZOO[name].size, ZOO[name].size)
     else:
         module = seeded(getattr(networks, name))
         shape = (3, 16, 16) if name == "Transformer" else (3, 12, 12)
@@ -434,7 +434,7 @@ def test_activations_that_a_users_hook_stores_are_not_overwritten() -> None:
 @pytest.mark.parametrize(("name", "side"), [("lid-mnist", 28), ("efficientnet-lite0", 96)])
 def test_the_kernel_keeps_its_bound_on_the_layers_of_real_networks(name: str, side: int) -> None:
     entry = ZOO[name]
-    classifier = bf.Classifier(seeded(lambda: network(name)), size=side, channels=entry.channels)
+    classifier = bf.Classifier(seeded(ZOO[name].factory), size=side, channels=entry.channels)
     images = noise(2, entry.channels, side)
     images[:, :, : side // 3] = 0  # a background, on which maps repeat their biases
     layers = classifier.layers()

@@ -10,7 +10,7 @@ from torch import nn
 import benfourier as bf
 from benfourier.errors import ClassifierError, InputError, OptionError, StoreError
 from benfourier.models.weights import save_weights, weights_digest
-from benfourier.models.zoo import ZOO, network
+from benfourier.models.zoo import ZOO
 
 NAME = "named_networks"
 TEXT = """
@@ -81,6 +81,8 @@ def test_what_the_caller_says_wins_over_the_zoo() -> None:
 
 def test_a_number_of_classes_goes_to_the_factory() -> None:
     assert bf.open_classifier("cifar-resnet20", classes=7).logits(torch.rand(1, 3, 32, 32)).shape == (1, 7)
+    with pytest.raises(OptionError, match="classes is 0; it must be a whole number of at least 2"):
+        bf.open_classifier("cifar-resnet20", classes=0)
 
 
 def test_names_of_classes_go_to_the_classifier_and_their_number_to_the_factory() -> None:
@@ -97,7 +99,7 @@ def test_a_zoo_network_with_fixed_classes_takes_that_number_and_no_other() -> No
 
 
 def test_weights_are_loaded_with_their_digest(tmp_path: Path) -> None:
-    module, path = network("lid-mnist"), tmp_path / "w.safetensors"
+    module, path = ZOO["lid-mnist"].factory(), tmp_path / "w.safetensors"
     save_weights(module, path)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     found = bf.open_classifier("lid-mnist", weights=path, digest=digest)
@@ -156,6 +158,7 @@ def test_a_user_factory_gets_classes_if_it_takes_them(here: Path) -> None:
     ("model", "error", "message"),
     [
         ("lid-mnits", InputError, r"no network of the zoo and not of the form .* did you mean 'lid-mnist'\?"),
+        ("vgg-16", InputError, r"in the zoo: lid-mnist, .*did you mean 'vgg16'\?"),
         ("", InputError, "no network of the zoo"),
         (f"{NAME}:", InputError, "no network of the zoo"),
         (":plain", InputError, "no network of the zoo"),

@@ -11,7 +11,7 @@ import torch
 import benfourier as bf
 from benfourier.errors import MissingExtraError, OptionError, StoreError
 from benfourier.models.weights import weights_digest
-from benfourier.models.zoo import ZOO, network
+from benfourier.models.zoo import ZOO
 from benfourier.models.zoo.efficientnet import PACKAGE, SameConv2d, efficientnet_lite0_weights
 
 NAME = "efficientnet-lite0"
@@ -52,7 +52,7 @@ def test_a_chequered_image_is_taken_for_a_crossword_puzzle(classifier: bf.Classi
 
 
 def test_every_operation_of_the_network_is_heard() -> None:
-    classifier = bf.Classifier(network(NAME), size=64, channels=3)
+    classifier = bf.Classifier(ZOO[NAME].factory(), size=64, channels=3)
     assert classifier.unobserved() == ()
     assert [layer for layer in classifier.layer_names() if layer.startswith("_blocks.2.")] == [
         f"_blocks.2.{part}"

