@@ -64,18 +64,14 @@ def observe(classifier: Classifier, images: Tensor, observers: Sequence[Observer
     return Observation(logits, tuple(values))
 
 
-def batch_size(
-    classifier: Classifier, shape: Sequence[int], *, gradients: bool = False, memory: int | None = None
-) -> int:
-    """Returns how many images of shape (C, H, W) fit into memory at once, 256 at most.
+def batch_size(classifier: Classifier, shape: Sequence[int], *, gradients: bool = False, memory: int = MEMORY) -> int:
+    """Returns how many images of shape (C, H, W) fit into that many bytes of memory at once, 256 at most.
 
-    With gradients, every activation and its gradient are held, otherwise the largest three activations only. The
-    memory is in bytes, MEMORY by default.
+    With gradients, every activation and its gradient are held, otherwise the largest three activations only.
     """
     sizes = [layer.entries for layer in classifier.layer_list(tuple(shape)).layers]
     numbers = 2 * sum(sizes) if gradients else 3 * max(sizes)
-    budget = MEMORY if memory is None else memory
-    return max(1, min(LARGEST_BATCH, budget // (numbers * classifier.dtype.itemsize)))
+    return max(1, min(LARGEST_BATCH, memory // (numbers * classifier.dtype.itemsize)))
 
 
 def batch_slices(
