@@ -68,7 +68,7 @@ def open_classifier(
 
 
 def training_options(model: str, *, flips: bool | None = None, **options: Any) -> TrainingOptions:
-    """Returns options to train a network that `open_classifier` knows by that name; options are their other fields.
+    """Returns how to train a network that `open_classifier` knows; `options` are other fields of TrainingOptions.
 
     Without flips, images are mirrored if the network's entry in the zoo says so.
     """

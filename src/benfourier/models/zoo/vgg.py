@@ -49,9 +49,8 @@ def _features(depths: tuple[int, ...], *, batch_norm: bool = False) -> nn.Sequen
     before = 3
     for depth, width in zip(depths, WIDTHS, strict=True):
         for _ in range(depth):
-            layers.append(nn.Conv2d(before, width, 3, padding=1))
-            layers += [nn.BatchNorm2d(width)] if batch_norm else []
-            layers.append(nn.ReLU(inplace=True))
+            norm = [nn.BatchNorm2d(width)] if batch_norm else []
+            layers += [nn.Conv2d(before, width, 3, padding=1), *norm, nn.ReLU(inplace=True)]
             before = width
         layers.append(nn.MaxPool2d(2))
     return nn.Sequential(*layers)
