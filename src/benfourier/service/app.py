@@ -35,17 +35,11 @@ def make_app(file: GuardFile, settings: Settings, samples: Demo | None = None) -
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        loop, tasks = asyncio.get_running_loop(), set[asyncio.Task[bool]]()
-
-        def reload() -> None:
-            task = loop.create_task(engine.reload())
-            tasks.add(task)  # the loop keeps weak references only
-            task.add_done_callback(tasks.discard)
-
-        async with engine.lifespan():
+        async with engine.lifespan(), asyncio.TaskGroup() as reloads:
             # there is no such signal on Windows, and none for a thread that is not the main one
             with suppress(AttributeError, NotImplementedError, RuntimeError):
-                loop.add_signal_handler(signal.SIGHUP, reload)
+                loop = asyncio.get_running_loop()
+                loop.add_signal_handler(signal.SIGHUP, lambda: reloads.create_task(engine.reload()))
             yield
 
     async def on_timeout(request: Request, error: Exception) -> Response:
