@@ -45,7 +45,6 @@ def check_router(engine: Engine, *, demo: bool) -> APIRouter:
         loaded, drift = engine.current, engine.drift.test()
         detector, calibration, threshold = loaded.guard.detector, loaded.guard.calibration, loaded.guard.threshold
         classes, (channels, height, width) = detector.classifier.classes, loaded.image_shape
-        waiting = drift.state == "waiting"  # its distance and p are NaN, which JSON does not have
         counts, edges = histogram(calibration.scores)
         return schemas.GuardResponse(
             name=engine.settings.name,
@@ -61,12 +60,7 @@ def check_router(engine: Engine, *, demo: bool) -> APIRouter:
             interval=threshold.interval,
             clean_images=threshold.images,
             clean_scores=schemas.ScoreHistogram(edges=edges.tolist(), counts=counts.tolist()),
-            drift=schemas.DriftResponse(
-                state=drift.state,
-                scores=drift.scores,
-                distance=None if waiting else drift.distance,
-                p=None if waiting else drift.p,
-            ),
+            drift=schemas.DriftResponse(state=drift.state, scores=drift.scores, distance=drift.distance, p=drift.p),
             demo=demo,
             body_limit=engine.settings.max_body_bytes,
         )

@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -91,12 +90,11 @@ def demo_router(engine: Engine, demo: Demo) -> APIRouter:
             raise too_many_requests(f"{MAX_ATTACKS} attacks are under way", 2)
         async with places, asyncio.timeout_at(request.state.deadline):
             result = await engine.batcher.exclusive(work)
-        linf, l2 = float(result.linf[0]), float(result.l2[0])  # infinite if the attack failed
         return schemas.AttackResponse(
             attack=call.attack,
             success=bool(result.success[0]),
-            linf=linf if math.isfinite(linf) else None,
-            l2=l2 if math.isfinite(l2) else None,
+            linf=float(result.linf[0]),  # infinite if the attack failed
+            l2=float(result.l2[0]),
             image=base64.b64encode(encode_png(result.images[0], classifier)).decode(),
         )
 

@@ -1,13 +1,15 @@
 """Records of requests and responses: requests are checked by them, OpenAPI shows them."""
 
 import json
+import math
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 Parameters = dict[str, bool | int | float | str]
 Size = Annotated[int, Field(ge=0, le=2**63 - 1)]
-DataType = Literal["FP32", "FP64", "UINT8"]
+# JSON has neither NaN nor infinity
+FiniteOrNone = Annotated[float | None, BeforeValidator(lambda value: value if math.isfinite(value) else None)]
 
 
 class StrictModel(BaseModel):
@@ -21,7 +23,7 @@ class RequestInput(StrictModel):
 
     name: str = Field(examples=["images"])
     shape: list[Size] = Field(min_length=4, max_length=4, description="Images, channels, height, width.")
-    datatype: DataType
+    datatype: Literal["FP32", "FP64", "UINT8"]
     parameters: Parameters | None = None
     data: list[Any] | None = Field(None, description="Numbers, flat or nested; left out if they follow as bytes.")
 
@@ -166,8 +168,8 @@ class DriftResponse(BaseModel):
 
     state: Literal["waiting", "steady", "changed"]
     scores: int
-    distance: float | None
-    p: float | None
+    distance: FiniteOrNone
+    p: FiniteOrNone
 
 
 class GuardResponse(BaseModel):
@@ -219,8 +221,8 @@ class AttackResponse(BaseModel):
 
     attack: str
     success: bool
-    linf: float | None
-    l2: float | None
+    linf: FiniteOrNone
+    l2: FiniteOrNone
     image: str = Field(description="The PNG file in base64.")
 
 
