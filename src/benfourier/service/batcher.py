@@ -97,10 +97,12 @@ class Batcher(Generic[Result]):
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     async def run_forever(self) -> None:
-        """Runs batches until the batcher is closed and the queue is empty."""
+        """Runs batches until the batcher is closed and the queue is empty; a fault is logged and closes it too."""
         try:
             while requests := await self._next_batch():
                 await self._run_batch(requests)
+        except Exception as error:
+            log_event("judging failed", level=logging.CRITICAL, trace=True, reason=f"{type(error).__name__}: {error}")
         finally:
             self._closed = True
             self._thread.shutdown(wait=False)

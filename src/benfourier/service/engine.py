@@ -63,9 +63,13 @@ class GuardFile:
 
     def load(self) -> LoadedGuard:
         """Returns the guard in the file, after one trial image if their size is known: the first pass is slow."""
-        digest = self._digest()
-        guard = load_guard(self.path, self.module)
-        if self._digest() != digest:  # the version would name another guard than the one at work
+        try:
+            digest = hashlib.sha256(self.path.read_bytes()).hexdigest()
+            guard = load_guard(self.path, self.module)
+            digest_after = hashlib.sha256(self.path.read_bytes()).hexdigest()
+        except OSError as error:
+            raise StoreError(f"{self.path}: it cannot be opened ({error}); check the name and permissions") from error
+        if digest_after != digest:  # the version would name another guard than the one at work
             raise StoreError(f"{self.path}: it changed while it was read; put new files in place whole")
         if self.rate is not None:
             guard = guard.at_rate(self.rate)
@@ -80,12 +84,6 @@ class GuardFile:
         except OSError:
             return None
         return stat.st_mtime_ns, stat.st_size, stat.st_ino
-
-    def _digest(self) -> str:
-        try:
-            return hashlib.sha256(self.path.read_bytes()).hexdigest()
-        except OSError as error:
-            raise StoreError(f"{self.path}: it cannot be opened ({error}); check the name and permissions") from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,13 +126,12 @@ class Engine:
     async def lifespan(self) -> AsyncIterator[None]:
         """Loads the guard, serves while the block runs, then finishes the requests in the queue."""
         await self._load()
-        self._batches = asyncio.create_task(self._run_batches())
-        watch = asyncio.create_task(self._watch(self.settings.watch_seconds)) if self.settings.watch_seconds else None
+        self._batches = asyncio.create_task(self.batcher.run_forever())
+        watch = asyncio.create_task(self._watch())
         try:
             yield
         finally:
-            if watch is not None:
-                watch.cancel()
+            watch.cancel()
             self.batcher.close()
             await self._batches
             self._readers.shutdown()
@@ -198,13 +195,6 @@ class Engine:
         assert loaded is not None
         return CheckOutcome(loaded, loaded.guard.judge(images))
 
-    async def _run_batches(self) -> None:
-        """Runs batches until the end; if that breaks, the log says why and requests get 503."""
-        try:
-            await self.batcher.run_forever()
-        except Exception as error:
-            log_event("judging failed", level=logging.CRITICAL, trace=True, reason=f"{type(error).__name__}: {error}")
-
     async def _load(self) -> None:
         stamp = self._file.stamp()
         loaded, old = await self.batcher.exclusive(self._file.load), self._loaded
@@ -217,10 +207,10 @@ class Engine:
         name, threshold = loaded.guard.detector.method.name, str(loaded.guard.threshold)
         log_event("guard loaded", version=loaded.version, detector=name, threshold=threshold)
 
-    async def _watch(self, seconds: float) -> None:
+    async def _watch(self) -> None:
         """Looks at the file at intervals, and loads it once it has changed and stayed the same for one interval."""
         stamp = self._stamp
-        while True:
+        while seconds := self.settings.watch_seconds:
             await asyncio.sleep(seconds)
             last, stamp = stamp, self._file.stamp()
             if stamp is not None and stamp == last and stamp != self._stamp:
