@@ -8,7 +8,7 @@ array in pieces, never as one Python object each. A request takes at most three 
 import json
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -149,9 +149,12 @@ def _json_values(tensor: RequestInput, body: bytearray, pieces: Pieces) -> NDArr
     nested = re.compile(rb"\[[ \t\r\n]*\[").match(body, begin) is not None
     sizes = [math.prod(tensor.shape[-axes:]) for axes in (1, 2, 3, 4)] if nested else [total]
     values, filled = np.empty(total, np.uint8 if whole else np.float32), 0
-    for text in _number_texts(body, begin, end):
-        if NUMBERS.fullmatch(text) is None:
+    while begin < end:  # in pieces of about CHUNK bytes, split at commas
+        comma = body.find(b",", min(begin + CHUNK, end), end)
+        stop = end if comma < 0 else comma
+        if stop - begin > MAX_PIECE or NUMBERS.fullmatch(body, begin, stop) is None:
             raise wrong
+        text, begin = bytes(body[begin:stop]), stop + 1
         part = np.fromstring(text.translate(None, BLANKS + b"[]"), sep=",")
         if not _brackets_fit(text, sizes, filled, len(part)) or filled + len(part) > total:
             raise wrong
@@ -163,15 +166,6 @@ def _json_values(tensor: RequestInput, body: bytearray, pieces: Pieces) -> NDArr
     if filled != total:
         raise wrong
     return values.reshape(tensor.shape)
-
-
-def _number_texts(body: bytearray, begin: int, end: int) -> Iterator[bytes]:
-    """The text of an array in pieces of about CHUNK bytes, split at commas."""
-    while begin < end:
-        comma = body.find(b",", min(begin + CHUNK, end), end)
-        stop = end if comma < 0 else comma
-        yield bytes(body[begin:stop]) if stop - begin <= MAX_PIECE else b""
-        begin = stop + 1
 
 
 def _brackets_fit(text: bytes, sizes: Sequence[int], first: int, count: int) -> bool:

@@ -22,7 +22,6 @@ from benfourier.service.schemas import CheckRequest
 from benfourier.service.settings import Settings
 
 Model = TypeVar("Model", bound=BaseModel)
-ImageUpload = tuple[str, bytes]  # name and content of a file
 Pieces = dict[str, tuple[int, int]]  # start and end in the body, by mark
 FIELD = "images"
 CHUNK = 2**18  # bytes handled at once: a reader thread must let the event loop have its turn
@@ -140,7 +139,14 @@ def read_images(
         raise HTTPException(413, f"the request has {len(files)} images; at most {settings.max_images} are allowed")
     tensors: list[Tensor] = []
     for name, content in files:
-        tensors.append(_image_tensor(name, content, classifier, settings.max_pixels))
+        try:
+            pixels = decode_image(content, classifier.channels or 3, name=name, pixel_limit=settings.max_pixels)
+            if classifier.size is not None:
+                pixels = resize(pixels, classifier.size, classifier.resize)
+            tensors.append(load_images(pixels, classifier, layout="NHWC")[0])
+        except ImageError as error:
+            message = str(error)
+            raise HTTPException(422, message if message.startswith(name) else f"{name}: {message}") from error
         if sum(tensor.nbytes for tensor in tensors) > settings.max_memory_bytes:
             raise HTTPException(
                 413, f"the images take more than {settings.max_memory_bytes} bytes of memory; send fewer at a time"
@@ -148,18 +154,8 @@ def read_images(
     return [name for name, _ in files], tensors
 
 
-def _image_tensor(name: str, content: bytes, classifier: Classifier, max_pixels: int) -> Tensor:
-    try:
-        pixels = decode_image(content, classifier.channels or 3, name=name, pixel_limit=max_pixels)
-        if classifier.size is not None:
-            pixels = resize(pixels, classifier.size, classifier.resize)
-        return load_images(pixels, classifier, layout="NHWC")[0]
-    except ImageError as error:
-        message = str(error)
-        raise HTTPException(422, message if message.startswith(name) else f"{name}: {message}") from error
-
-
-def _json_files(body: bytearray, settings: Settings) -> list[ImageUpload]:
+def _json_files(body: bytearray, settings: Settings) -> list[tuple[str, bytes]]:
+    """Names and contents of the files in a JSON text."""
     text, pieces = split_data(body, NAME_BYTES * (1 + settings.max_images))
     files = []
     for image in parse_json(CheckRequest, text).images:
@@ -186,8 +182,8 @@ class _FormParser(MultiPartParser):
             file.close()
 
 
-async def _form_files(body: bytearray, headers: Headers) -> list[ImageUpload]:
-    """The files in the field `images` of a form."""
+async def _form_files(body: bytearray, headers: Headers) -> list[tuple[str, bytes]]:
+    """Names and contents of the files in the field `images` of a form."""
 
     async def chunks() -> AsyncGenerator[bytes, None]:
         for start in range(0, len(body), CHUNK):
