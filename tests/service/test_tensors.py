@@ -13,9 +13,9 @@ from starlette.exceptions import HTTPException
 from torch import nn
 
 import benfourier as bf
-from benfourier.service import tensors
+from benfourier.service import oip
+from benfourier.service.oip import InferCall, read_call
 from benfourier.service.settings import Settings
-from benfourier.service.tensors import InferCall, read_call
 from benfourier.service.uploads import CHUNK, unpack
 
 LIMIT = 2**26
@@ -56,8 +56,8 @@ def peak(work: Callable[[], Any]) -> int:
 def test_numbers_are_read_as_json_reads_them(
     nested: bool, indent: int | None, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tensors, "CHUNK", chunk)
-    monkeypatch.setattr(tensors, "MAX_PIECE", 10**6)
+    monkeypatch.setattr(oip, "CHUNK", chunk)
+    monkeypatch.setattr(oip, "MAX_PIECE", 10**6)
     values = VALUES if nested else VALUES.ravel()
     images = read(text(json.dumps(values.tolist(), indent=indent))).images
     assert np.array_equal(torch.stack(images).numpy(), VALUES.astype(np.float32))
