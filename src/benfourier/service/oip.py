@@ -20,11 +20,10 @@ from starlette.exceptions import HTTPException
 from torch import Tensor
 
 from benfourier.errors import ImageError
-from benfourier.guard.verdicts import Verdicts
 from benfourier.models.classifier import Classifier
 from benfourier.models.images import load_images
 from benfourier.service import schemas
-from benfourier.service.engine import Engine
+from benfourier.service.engine import CheckOutcome, Engine
 from benfourier.service.http_errors import BODY_ERRORS, error_responses
 from benfourier.service.settings import Settings
 from benfourier.service.uploads import CHUNK, Pieces, check_content_type, find_piece, parse_json, split_data
@@ -137,10 +136,7 @@ def _model_router(engine: Engine, prefix: str, dependencies: Sequence[Any]) -> A
         check_content_type(request.headers, CONTENT_TYPES)
         length, classifier = request.headers.get(LENGTH), engine.current.guard.classifier
         call = await engine.read(request, lambda body: read_call(body, length, classifier, engine.settings))
-        outcome = await engine.check(call.images, request)
-        content, json_length = write_response(outcome.verdicts, outcome.loaded.version, call, name)
-        head = None if json_length is None else {LENGTH: str(json_length)}
-        return Response(content, 200, head, BYTES if head else JSON)
+        return write_response(await engine.check(call.images, request), call, name)
 
     return router
 
@@ -187,8 +183,9 @@ def read_call(body: bytearray, header: str | None, classifier: Classifier, setti
         raise HTTPException(400, str(error)) from error
 
 
-def write_response(verdicts: Verdicts, version: str, call: InferCall, model: str) -> tuple[bytes, int | None]:
-    """Returns the content of a response, and the length of the JSON in it if bytes follow."""
+def write_response(outcome: CheckOutcome, call: InferCall, model: str) -> Response:
+    """Returns the response: JSON, with a header for its length if bytes follow."""
+    verdicts = outcome.verdicts
     outputs: list[dict[str, Any]] = []
     binary: list[bytes] = []
     for name, as_bytes in call.outputs:
@@ -200,9 +197,10 @@ def write_response(verdicts: Verdicts, version: str, call: InferCall, model: str
         else:
             output["data"] = column.tolist()
         outputs.append(output)
-    record = {"model_name": model, "model_version": version, "outputs": outputs}
+    record = {"model_name": model, "model_version": outcome.loaded.version, "outputs": outputs}
     text = json.dumps(record if call.id is None else {"id": call.id, **record}).encode()
-    return b"".join([text, *binary]), len(text) if binary else None
+    head = {LENGTH: str(len(text))} if binary else None
+    return Response(b"".join([text, *binary]), 200, head, BYTES if binary else JSON)
 
 
 def _check_size(tensor: schemas.RequestInput, classifier: Classifier, settings: Settings) -> None:
