@@ -29,7 +29,7 @@ from benchmarks.case import Case
 from benchmarks.setup import NETWORKS, BenchNetwork
 from benfourier.data.examples import Examples
 from benfourier.service.app import make_app
-from benfourier.service.engine import GuardFile, LoadedGuard
+from benfourier.service.engine import Engine, GuardFile, LoadedGuard
 from benfourier.service.server import make_server, open_socket
 from benfourier.service.settings import Settings
 
@@ -97,7 +97,7 @@ class _InMemory(GuardFile):
 @contextmanager
 def _run_service(file: GuardFile) -> Iterator[str]:
     """Yields the address of a service in a thread of this process."""
-    listener, server = open_socket("127.0.0.1", 0), make_server(make_app(file, SETTINGS), SETTINGS)
+    listener, server = open_socket("127.0.0.1", 0), make_server(make_app(Engine(file, SETTINGS)), SETTINGS)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:

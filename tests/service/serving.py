@@ -84,7 +84,7 @@ def served(folder: Path, settings: Settings = SETTINGS, **options: Any) -> Itera
     """Yields a running service; it is shut down behind the block."""
     file = folder / "guard.bf"
     guard().save(file)
-    app = make_app(GuardFile(file, toys().classifier.module), settings, **options)
+    app = make_app(Engine(GuardFile(file, toys().classifier.module), settings), **options)
     headers = {} if settings.token is None else {"Authorization": f"Bearer {settings.token}"}
     with running(app, settings) as address, httpx.Client(base_url=address, headers=headers, timeout=60) as client:
         client.get("/v2/health/live")

@@ -10,7 +10,7 @@ from torch import nn
 
 import benfourier as bf
 from benfourier.service.app import make_app
-from benfourier.service.engine import GuardFile
+from benfourier.service.engine import Engine, GuardFile
 from tests.detectors.toys import toys
 from tests.service.serving import INFER, SETTINGS, asked, outputs, png, running
 
@@ -34,7 +34,7 @@ def images(*sides: int) -> list[torch.Tensor]:
 
 def test_a_size_that_the_network_cannot_take_is_refused_and_others_are_served(tmp_path: Path) -> None:
     unsized().save(tmp_path / "guard.bf")
-    app = make_app(GuardFile(tmp_path / "guard.bf", unsized().classifier.module), SETTINGS)
+    app = make_app(Engine(GuardFile(tmp_path / "guard.bf", unsized().classifier.module), SETTINGS))
     with running(app, SETTINGS) as address, httpx.Client(base_url=address, timeout=60) as client:
         assert client.get("/v2/models/guard").json()["inputs"][0]["shape"] == [-1, 1, -1, -1]
         answer = client.post(INFER, json=asked(torch.zeros(1, 1, 2, 2)))
@@ -46,7 +46,7 @@ def test_a_size_that_the_network_cannot_take_is_refused_and_others_are_served(tm
 def test_small_files_of_large_images_that_the_memory_could_not_hold_are_refused(tmp_path: Path) -> None:
     unsized().save(tmp_path / "guard.bf")
     settings = replace(SETTINGS, max_body_bytes=2**18, max_memory_bytes=2**18)
-    app = make_app(GuardFile(tmp_path / "guard.bf", unsized().classifier.module), settings)
+    app = make_app(Engine(GuardFile(tmp_path / "guard.bf", unsized().classifier.module), settings))
     files = [("images", ("plain.png", png(torch.zeros(1, 200, 200)), "image/png"))]
     with running(app, settings) as address, httpx.Client(base_url=address, timeout=60) as client:
         answer = client.post("/v1/check", files=files * 4)

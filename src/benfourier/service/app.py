@@ -16,12 +16,11 @@ from starlette.middleware.gzip import GZipMiddleware
 
 from benfourier.service.check import check_router
 from benfourier.service.demo import Demo, demo_router
-from benfourier.service.engine import Engine, GuardFile
+from benfourier.service.engine import Engine
 from benfourier.service.http_errors import error_response, error_responses
 from benfourier.service.middleware import RequestLimits, RequestLog, token_check
 from benfourier.service.oip import health_router, protocol_router
 from benfourier.service.schemas import Error
-from benfourier.service.settings import Settings
 from benfourier.version import __version__
 
 ABOUT = "Verdicts on images: the network's label where the guard accepts, rejection of adversarial ones."
@@ -29,9 +28,8 @@ ABOUT = "Verdicts on images: the network's label where the guard accepts, reject
 DEFAULT: dict[int | str, dict[str, Any]] = {"default": {"model": Error, "description": "Another error."}}
 
 
-def make_app(file: GuardFile, settings: Settings, samples: Demo | None = None) -> FastAPI:
-    """Returns the application, with samples to be attacked on the page; the guard is loaded when it is started."""
-    engine = Engine(file, settings)
+def make_app(engine: Engine, samples: Demo | None = None) -> FastAPI:
+    """Returns the application, with samples to be attacked on the page."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -43,7 +41,7 @@ def make_app(file: GuardFile, settings: Settings, samples: Demo | None = None) -
             yield
 
     async def on_timeout(request: Request, error: Exception) -> Response:
-        message = f"the images were not judged within {settings.timeout_seconds:g} s; send fewer, or try again"
+        message = f"the images were not judged within {engine.settings.timeout_seconds:g} s; send fewer, or try again"
         return await error_response(request, HTTPException(504, message))
 
     app = FastAPI(
@@ -61,7 +59,7 @@ def make_app(file: GuardFile, settings: Settings, samples: Demo | None = None) -
     app.exception_handler(HTTPException)(error_response)
     app.exception_handler(TimeoutError)(on_timeout)
     # the last one added is the outermost: log, compression, limits
-    app.add_middleware(RequestLimits, settings=settings)
+    app.add_middleware(RequestLimits, settings=engine.settings)
     app.add_middleware(GZipMiddleware, minimum_size=512, compresslevel=5)
     app.add_middleware(RequestLog, metrics=engine.metrics)
     _add_routes(app, engine, samples)

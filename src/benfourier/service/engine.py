@@ -98,18 +98,18 @@ class CheckOutcome:
 
 
 class Engine:
-    """Takes checked images and returns the verdicts of the guard at work."""
+    """Takes checked images and returns the verdicts of the guard at work; a bad file is an error at once."""
 
     def __init__(self, file: GuardFile, settings: Settings) -> None:
         self.settings = settings
-        self.metrics = Metrics()
-        self.batcher = Batcher[CheckOutcome](self._run, settings, self.metrics.count_batch)
-        self.drift = Drift(np.empty(0), settings.drift_window)  # of the guard at work, from its load on
         self._file = file
+        self._stamp = file.stamp()
+        self._loaded = file.load()
+        self.drift = Drift(self._loaded.guard.calibration.scores, settings.drift_window)  # of this guard's scores
+        self.metrics = Metrics(self._loaded.guard)
+        self.batcher = Batcher[CheckOutcome](self._run, settings, self.metrics.count_batch)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="reader")
-        self._stamp: object = None
         self._batches: asyncio.Task[None] | None = None
-        self._loaded: LoadedGuard | None = None
         self.metrics.add_gauge("queue_images", "Images that wait.", lambda: self.batcher.waiting)
         self.metrics.add_gauge("drift_distance", "KS distance of recent scores.", lambda: self.drift.test().distance)
         self.metrics.add_gauge("drift_p", "p of that distance.", lambda: self.drift.test().p)
@@ -117,15 +117,15 @@ class Engine:
 
     @property
     def current(self) -> LoadedGuard:
-        """The guard at work; 503 while there is none, or if batches are no longer run."""
-        if self._loaded is None or (self._batches is not None and self._batches.done()):
+        """The guard at work; 503 if batches are no longer run."""
+        if self._batches is not None and self._batches.done():
             raise HTTPException(503, UNAVAILABLE)
         return self._loaded
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:
-        """Loads the guard, serves while the block runs, then finishes the requests in the queue."""
-        await self._load()
+        """Serves while the block runs, then finishes the requests in the queue."""
+        self._use(self._loaded)
         self._batches = asyncio.create_task(self.batcher.run_forever())
         watch = asyncio.create_task(self._watch())
         try:
@@ -181,7 +181,13 @@ class Engine:
     async def reload(self) -> bool:
         """Loads the guard's file again and puts it to work between two batches; a bad file changes nothing."""
         try:
-            await self._load()
+            stamp = self._file.stamp()
+            loaded = await self.batcher.exclusive(self._file.load)
+            new, old = loaded.guard.classifier, self._loaded.guard.classifier
+            if any(getattr(new, name) != getattr(old, name) for name in ("bounds", "size", "channels", "resize")):
+                raise StoreError("the new guard takes other images than the old one; start the service again for it")
+            self._stamp = stamp
+            self._use(loaded)
         except Exception as error:  # whatever is wrong with the file, the old guard goes on
             unknown = not isinstance(error, BenfourierError)
             log_event("reload failed", level=logging.ERROR, trace=unknown, reason=f"{type(error).__name__}: {error}")
@@ -192,16 +198,11 @@ class Engine:
 
     def _run(self, images: list[Tensor]) -> CheckOutcome:
         loaded = self._loaded  # once per batch, so that an outcome names the guard that gave it
-        assert loaded is not None
         return CheckOutcome(loaded, loaded.guard.judge(images))
 
-    async def _load(self) -> None:
-        stamp = self._file.stamp()
-        loaded, old = await self.batcher.exclusive(self._file.load), self._loaded
-        new, before = loaded.guard.classifier, loaded.guard.classifier if old is None else old.guard.classifier
-        if any(getattr(new, name) != getattr(before, name) for name in ("bounds", "size", "channels", "resize")):
-            raise StoreError("the new guard takes other images than the old one; start the service again for it")
-        self._stamp, self._loaded = stamp, loaded
+    def _use(self, loaded: LoadedGuard) -> None:
+        """Puts a guard to work, with a drift of its own."""
+        self._loaded = loaded
         self.drift = Drift(loaded.guard.calibration.scores, self.settings.drift_window)
         self.metrics.set_guard(loaded.guard, loaded.version)
         name, threshold = loaded.guard.detector.method.name, str(loaded.guard.threshold)

@@ -18,7 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from benfourier.errors import OptionError, check_choice, check_whole
 from benfourier.service.app import make_app
 from benfourier.service.demo import load_demo
-from benfourier.service.engine import GuardFile
+from benfourier.service.engine import Engine, GuardFile
 from benfourier.service.settings import Settings, allowed_hosts
 from benfourier.service.telemetry import configure_logging, log_event
 
@@ -60,15 +60,14 @@ def serve(
     if threads is not None:
         torch.set_num_threads(check_whole("threads", threads))
     limits = Settings(**settings, hosts=allowed_hosts(host, tuple(allow_hosts)))
-    file = GuardFile(Path(path), module, false_alarm_rate)
-    classifier = file.load().guard.classifier  # a bad file is an error before anything is served
-    samples = None if demo is None else load_demo(demo, classifier)
+    engine = Engine(GuardFile(Path(path), module, false_alarm_rate), limits)
+    samples = None if demo is None else load_demo(demo, engine.current.guard.classifier)
     listener = open_socket(host, port)
     configure_logging(log_level)
     shown = f"[{host}]" if ":" in host else host
     log_event("listening", address=f"http://{shown}:{listener.getsockname()[1]}", guard=str(path), demo=demo)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn raises its signal again when it is done
-    make_server(make_app(file, limits, samples), limits).run(sockets=[listener])
+    make_server(make_app(engine, samples), limits).run(sockets=[listener])
 
 
 class _Protocol(H11Protocol):

@@ -2,10 +2,8 @@
 
 import json
 import logging
-import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import TextIO
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -22,7 +20,7 @@ QUANTILES = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 class Metrics:
     """All counters of one service, in a registry of their own."""
 
-    def __init__(self) -> None:
+    def __init__(self, guard: Guard) -> None:
         own = self.registry = CollectorRegistry()
         self._requests = Counter(
             "benfourier_requests", "Requests by route and status.", ["method", "route", "status"], registry=own
@@ -36,17 +34,15 @@ class Metrics:
         self.reloads = Counter("benfourier_reloads", "New guards, by outcome.", ["outcome"], registry=own)
         self._threshold = Gauge("benfourier_threshold", "A score above it is rejected.", registry=own)
         self._guard = Gauge("benfourier_guard", "1 for the guard at work.", ["version", "detector"], registry=own)
-        self._scores: Histogram | None = None  # its buckets need the scores of a guard
+        # the buckets stay those of the first guard
+        ends = {*np.quantile(guard.calibration.scores, QUANTILES).tolist(), guard.threshold.value}
+        self._scores = Histogram("benfourier_score", "Scores of images.", buckets=sorted(ends), registry=own)
 
     def set_guard(self, guard: Guard, version: str) -> None:
-        """Shows the guard at work; buckets of scores end at quantiles of the first guard's calibration scores."""
+        """Shows the guard at work."""
         self._threshold.set(guard.threshold.value)
         self._guard.clear()
         self._guard.labels(version, guard.detector.method.name).set(1)
-        if self._scores is None:
-            ends = {*np.quantile(guard.calibration.scores, QUANTILES).tolist(), guard.threshold.value}
-            own = self.registry
-            self._scores = Histogram("benfourier_score", "Scores of images.", buckets=sorted(ends), registry=own)
 
     def add_gauge(self, name: str, description: str, value: Callable[[], float]) -> None:
         """Adds a gauge whose value is computed when it is read."""
@@ -68,9 +64,8 @@ class Metrics:
         rejected = int((~verdicts.accepted).sum())
         self._images.labels("accepted").inc(len(verdicts) - rejected)
         self._images.labels("rejected").inc(rejected)
-        if self._scores is not None:
-            for score in verdicts.score:
-                self._scores.observe(float(score))
+        for score in verdicts.score:
+            self._scores.observe(float(score))
 
 
 class JsonFormatter(logging.Formatter):
@@ -94,9 +89,9 @@ def log_event(event: str, *, level: int = logging.INFO, trace: bool = False, **f
     LOGGER.log(level, event, extra={"fields": fields}, exc_info=trace)
 
 
-def configure_logging(level: str, stream: TextIO | None = None) -> None:
-    """Sends the logs of the service and of uvicorn to a stream, by default standard error, as JSON lines."""
-    handler = logging.StreamHandler(stream or sys.stderr)
+def configure_logging(level: str) -> None:
+    """Sends the logs of the service and of uvicorn to standard error, as JSON lines."""
+    handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter())
     levels = {"benfourier.service": level.upper(), "uvicorn.error": "WARNING", "python_multipart": "ERROR"}
     for name, least in levels.items():
