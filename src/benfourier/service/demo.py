@@ -82,7 +82,7 @@ def demo_router(engine: Engine, demo: Demo) -> APIRouter:
     async def attack_sample(request: Request) -> schemas.AttackResponse:
         """Attacks a sample; the result has 8-bit pixels, so that the picture shown is the file judged."""
         check_content_type(request.headers, ("application/json",))
-        call = await engine.read(request, lambda body: parse_json(schemas.AttackRequest, bytes(body)), MAX_JSON)
+        call = await engine.read(request, lambda body: parse_json(schemas.AttackRequest, body), MAX_JSON)
         place, classifier = _sample_number(str(call.sample), demo), engine.current.guard.classifier
         images, labels = demo.images[place : place + 1], demo.labels[place : place + 1]
         work = partial(attack, call.attack, classifier, images, labels, eight_bit=True, show_progress=False)

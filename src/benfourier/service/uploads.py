@@ -71,16 +71,15 @@ def unpack(body: bytearray, encoding: str, limit: int) -> bytearray:
     return unpacked
 
 
-def split_data(body: bytearray, limit: int) -> tuple[bytes, Pieces]:
+def split_data(body: bytearray, limit: int) -> tuple[bytearray, Pieces]:
     """Returns a JSON text without its data, and where in the body the data lie, by their marks.
 
     Values of keys called "data" that are arrays of numbers or texts without escapes are cut out, and the marks "#0",
     "#1" and so on put in their place. What is left has at most limit bytes, so that parsing it makes few objects.
     """
-    rest: list[bytes] = []
+    rest, start = bytearray(), 0
     pieces: Pieces = {}
-    size = start = 0
-    while key := DATA_KEY.search(body, start, start + limit):
+    while len(rest) <= limit and (key := DATA_KEY.search(body, start, start + limit)):
         begin = key.end()
         quote = body.find(b'"', begin + 1)
         if body[begin] == ord('"'):
@@ -93,14 +92,11 @@ def split_data(body: bytearray, limit: int) -> tuple[bytes, Pieces]:
             raise HTTPException(400, "the data hold something else than numbers or base64, or are cut short")
         mark = f"#{len(pieces)}"
         pieces[mark] = (begin, end)
-        rest.append(bytes(body[start:begin]) + (f'["{mark}"]' if body[begin] == ord("[") else f'"{mark}"').encode())
-        size += len(rest[-1])
+        rest += body[start:begin] + (f'["{mark}"]' if body[begin] == ord("[") else f'"{mark}"').encode()
         start = end
-        if size > limit:
-            break
-    if size + len(body) - start > limit:
+    if len(rest) + len(body) - start > limit:
         raise HTTPException(400, f"the request has more than {limit} bytes besides its data; leave some out")
-    return b"".join([*rest, bytes(body[start:])]), pieces
+    return rest + body[start:], pieces
 
 
 def find_piece(mark: str, pieces: Pieces) -> tuple[int, int]:
@@ -110,7 +106,7 @@ def find_piece(mark: str, pieces: Pieces) -> tuple[int, int]:
     return pieces[mark]
 
 
-def parse_json(kind: type[Model], text: bytes) -> Model:
+def parse_json(kind: type[Model], text: bytearray) -> Model:
     """Returns a JSON text as a record, or raises 400 that names the first thing wrong."""
     try:
         return kind.model_validate_json(text)
