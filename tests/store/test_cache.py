@@ -12,7 +12,7 @@ import pytest
 
 from benfourier.errors import StoreError
 from benfourier.store.artifact import Arrays, digest_of
-from benfourier.store.cache import OLD, Cache, default_folder, fetch, open_cache
+from benfourier.store.cache import OLD, Cache, fetch, open_cache
 
 KEY = digest_of(["a key"])
 ARRAYS: Arrays = {"images": np.arange(12, dtype=np.float32).reshape(3, 4), "l2": np.array([1.5, np.inf])}
@@ -109,11 +109,16 @@ def test_the_default_folder_is_the_one_in_the_environment(tmp_path: Path, monkey
     monkeypatch.setenv("BENFOURIER_CACHE", str(tmp_path / "own"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "shared"))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert default_folder() == tmp_path / "own"
+    assert open_cache(True) == Cache(tmp_path / "own")
     monkeypatch.setenv("BENFOURIER_CACHE", "")
-    assert default_folder() == tmp_path / "shared" / "benfourier"
+    assert open_cache(True) == Cache(tmp_path / "shared" / "benfourier")
     monkeypatch.delenv("XDG_CACHE_HOME")
-    assert default_folder() == tmp_path / "home" / ".cache" / "benfourier"
+    assert open_cache(True) == Cache(tmp_path / "home" / ".cache" / "benfourier")
+
+
+def test_without_a_home_folder_another_is_asked_for() -> None:
+    with pytest.raises(StoreError, match=r"Could not determine home directory.*; give another folder, set BENFOURIER"):
+        open_cache("~nobody-of-this-name/cache")
 
 
 def test_the_folder_is_made_when_it_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,11 +64,16 @@ def fetch(cache: Cache | None, key: str, make: Callable[[], Arrays]) -> tuple[Ar
 
 
 def open_cache(where: bool | str | PathLike[str]) -> Cache | None:
-    """Returns the cache in a folder, made if it does not exist; True is the default folder, False no cache (None)."""
+    """Returns the cache in a folder, made if it does not exist; False is no cache (None).
+
+    True is $BENFOURIER_CACHE, or benfourier in $XDG_CACHE_HOME or ~/.cache, on every system.
+    """
     if where is False:
         return None
-    folder = default_folder() if where is True else Path(where).expanduser()
+    default = os.environ.get(VARIABLE) or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "benfourier")
+    folder = Path(default if where is True else where)
     try:
+        folder = folder.expanduser()
         folder.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=folder):
             pass  # the folder can be written to
@@ -76,17 +81,6 @@ def open_cache(where: bool | str | PathLike[str]) -> Cache | None:
             with suppress(FileNotFoundError):  # another process removed it
                 if time.time() - path.stat().st_mtime > OLD:
                     path.unlink()
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # RuntimeError: there is no home folder
         raise StoreError(f"{folder}: the cache cannot be written there ({error}); {ADVICE}") from error
     return Cache(folder.resolve())
-
-
-def default_folder() -> Path:
-    """Returns $BENFOURIER_CACHE, or benfourier in $XDG_CACHE_HOME or ~/.cache, on every system."""
-    own, shared = (os.environ.get(name) for name in (VARIABLE, "XDG_CACHE_HOME"))
-    try:
-        if own:
-            return Path(own).expanduser()
-        return (Path(shared) if shared else Path.home() / ".cache") / "benfourier"
-    except RuntimeError as error:
-        raise StoreError(f"there is no home folder to keep a cache in ({error}); {ADVICE}") from error
