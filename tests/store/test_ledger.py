@@ -54,7 +54,7 @@ for turn in range(20):
     while True:
         try:
             with LedgerWriter(sys.argv[1]) as writer:
-                writer.append(Failure(f"{sys.argv[2]}{turn}", "t", "e"))
+                writer.add(Failure(f"{sys.argv[2]}{turn}", "t", "e"))
             break
         except StoreError as error:
             assert "is writing to this ledger" in str(error)
@@ -66,7 +66,7 @@ HEADER = b'{"record": "ledger", "schema": 2}\n'
 def append(path: Path, *added: Record) -> None:
     with LedgerWriter(path) as writer:
         for record in added:
-            writer.append(record)
+            writer.add(record)
 
 
 @pytest.fixture
@@ -204,19 +204,19 @@ def test_a_record_whose_key_is_there_is_not_added_again(path: Path) -> None:
 
 def test_a_second_writer_is_refused_with_the_id_of_the_first(path: Path) -> None:
     with LedgerWriter(path) as writer:
-        writer.append(FAILURE)
+        writer.add(FAILURE)
         done = subprocess.run(  # noqa: S603
             [sys.executable, "-c", SECOND, str(path)], check=False, capture_output=True, text=True
         )
         assert f"process {os.getpid()} is writing to this ledger" in done.stderr
-        writer.append(OUTCOME)
+        writer.add(OUTCOME)
     assert len(list(records(path))) == 2
     append(path, FAILURE)
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
 def test_the_lock_of_a_killed_process_does_no_harm(path: Path) -> None:
-    code = SECOND.replace("pass", "writer.append(Failure('a', 'b', 'c')); os._exit(9)")
+    code = SECOND.replace("pass", "writer.add(Failure('a', 'b', 'c')); os._exit(9)")
     done = subprocess.run([sys.executable, "-c", code, str(path)], check=False)  # noqa: S603
     assert done.returncode == 9
     assert len(list(path.parent.iterdir())) == 2
@@ -235,7 +235,7 @@ def test_processes_that_append_at_the_same_time_lose_no_record(path: Path) -> No
 def test_without_flock_a_file_locks_and_says_what_to_remove(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger, "HAS_FLOCK", False)
     with LedgerWriter(path) as writer:
-        writer.append(FAILURE)
+        writer.add(FAILURE)
         with pytest.raises(StoreError, match=rf"process {os.getpid()} is writing .* or remove .*\.l\.jsonl\.lock if"):
             append(path, FAILURE)
     append(path, FAILURE)
@@ -244,7 +244,7 @@ def test_without_flock_a_file_locks_and_says_what_to_remove(path: Path, monkeypa
 
 def test_only_an_open_writer_writes(path: Path) -> None:
     with pytest.raises(StoreError, match="the ledger is not open"):
-        LedgerWriter(path).append(FAILURE)
+        LedgerWriter(path).add(FAILURE)
 
 
 def test_records_with_the_same_question_have_the_same_identity() -> None:

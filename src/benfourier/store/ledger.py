@@ -17,7 +17,7 @@ from benfourier.store.records import Failure, Record, Run, decode, encode
 SCHEMA = 2
 HAS_FLOCK = find_spec("fcntl") is not None  # Windows has none
 BEGINNING = b'{"record": "'  # of every line
-HEADER = json.dumps({"record": "ledger", "schema": SCHEMA})
+HEADER = json.dumps({"record": "ledger", "schema": SCHEMA}).encode() + b"\n"
 
 
 class LedgerWriter:
@@ -46,26 +46,26 @@ class LedgerWriter:
         self._lock = None
 
     def add(self, record: Record) -> None:
-        """Appends a record unless its key is in the ledger; runs and failures are appended every time."""
-        if isinstance(record, Run | Failure) or record.key not in self.keys:
-            self.append(record)
-            self.added.append(record)
+        """Appends a record and waits until it is on disk; half a line of a killed run is cut off first.
 
-    def append(self, record: Record) -> None:
-        """Writes one record and waits until it is on disk; half a line of a killed run is cut off first."""
+        A record whose key is in the ledger is left out; runs and failures are appended every time.
+        """
         if self._lock is None:
             raise StoreError(f"{self.path}: the ledger is not open; use `with LedgerWriter(path) as writer`")
+        if record.key in self.keys and not isinstance(record, Run | Failure):
+            return
         try:
             is_new = not self.path.exists()
             with self.path.open("ab+") as file:
                 _cut_half_a_line(self.path, file)
-                file.write(_line(record) if file.seek(0, os.SEEK_END) else HEADER.encode() + b"\n" + _line(record))
+                file.write(_line(record) if file.seek(0, os.SEEK_END) else HEADER + _line(record))
                 file.flush()
                 os.fsync(file.fileno())
             if is_new:
                 sync_folder(self.path.parent)
         except OSError as error:
             raise self._unwritable(error) from error
+        self.added.append(record)
         if not isinstance(record, Failure):
             self.keys.add(record.key)
 
@@ -109,8 +109,8 @@ def records(path: str | PathLike[str]) -> Iterator[Record]:
 
 def write(path: str | PathLike[str], content: Iterable[Record]) -> None:
     """Writes a ledger of these records in the place of another, as a whole or not at all."""
-    lines = [HEADER.encode() + b"\n", *(_line(record) for record in content)]
-    replace_file(path, lambda temporary: temporary.write_bytes(b"".join(lines)))
+    lines = HEADER + b"".join(_line(record) for record in content)
+    replace_file(path, lambda temporary: temporary.write_bytes(lines))
 
 
 @contextmanager
