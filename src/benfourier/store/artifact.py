@@ -138,9 +138,6 @@ def inspect(path: FilePath) -> ArtifactHeader:
     """Returns what a stored file says of itself, or raises StoreError if it is damaged or too new.
 
     Digests are checked wherever a file has some. Weights of other programs have none.
-
-    Args:
-        path: of the file.
     """
     header = read_header(path)
     kind = header.manifest.get("kind")

@@ -77,9 +77,6 @@ CLEAN, NOISY = "clean", "noisy"
 # Detectors that tables name. BASELINE stands in every table; the others are compared with it.
 BASELINE = "max-softmax"
 MBF = "mbf"
-KD_BU = "kd-bu"
-MAHALANOBIS = "mahalanobis"
-LID = "lid"
 C1C2 = "c1c2"
 DEFENSE_GAN = "defense-gan"
 
