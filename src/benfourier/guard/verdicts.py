@@ -59,7 +59,8 @@ class Verdicts:
             columns = ("label", "accepted", "score", "logits", "features")
             return replace(self, **{name: getattr(self, name)[place] for name in columns})
         label = int(self.label[place])
-        return Verdict(label, bool(self.accepted[place]), float(self.score[place]), self.threshold, self._name(label))
+        name = self.classes[label] if self.classes and label < len(self.classes) else str(label)
+        return Verdict(label, bool(self.accepted[place]), float(self.score[place]), self.threshold, name)
 
     def __iter__(self) -> Iterator[Verdict]:
         return (self[place] for place in range(len(self)))
@@ -73,7 +74,4 @@ class Verdicts:
     @property
     def names(self) -> list[str]:
         """Names of the labels, or their numbers if the classes have no names; also of rejected images."""
-        return [self._name(int(label)) for label in self.label]
-
-    def _name(self, label: int) -> str:
-        return self.classes[label] if self.classes and label < len(self.classes) else str(label)
+        return [verdict.name for verdict in self]
