@@ -45,16 +45,12 @@ def fit_guard(
         clean = examples.clean[parts["threshold"]]
         examples = examples.take(parts["fit"], "fit")
     else:
-        seen = _seen_by_fit(examples, labelled)
+        # images that the fit looks at have lower scores than new ones
+        groups = [examples.clean, *examples.noisy.values(), *([] if labelled is None else [labelled.images])]
+        seen = {name for images in groups for name in content_ids(images)}
         clean = clean[[row for row, name in enumerate(content_ids(clean)) if name not in seen]]
     check_enough(false_alarm_rate, len(clean))  # before the fit, which may take minutes
     detector = fit(
         method, classifier, examples, clean=labelled, other_weights=other_weights, show_progress=show_progress
     )
     return Guard.calibrated(detector, clean, false_alarm_rate, show_progress=show_progress)
-
-
-def _seen_by_fit(examples: Examples, labelled: LabelledImages | None) -> set[str]:
-    """Content ids of the images that a fit looks at; scores of these are lower than those of new images."""
-    groups = [examples.clean, *examples.noisy.values(), *([] if labelled is None else [labelled.images])]
-    return {name for images in groups for name in content_ids(images)}
