@@ -1,9 +1,10 @@
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from benfourier.guard.evidence import MAX_DEVIATIONS, layer_evidence
+from benfourier.guard.guard import MAX_DEVIATIONS, Calibration
 from tests.detectors.guarded import guard, other_guard
 
 
@@ -31,6 +32,11 @@ def test_mbf_shows_the_spectrum_of_every_layer() -> None:
 
 
 def test_deviations_are_bounded_where_clean_images_never_vary() -> None:
-    first, second = layer_evidence(["a", "a", "b"], np.array([1.0, 5.0, 2.0]), np.zeros(3), np.array([1.0, 2.0, 0.0]))
-    assert first.rms_deviation == pytest.approx(np.sqrt((1 + 2.5**2) / 2))
-    assert second.rms_deviation == MAX_DEVIATIONS
+    shape = (len(guard().classifier.layer_names()), 16)
+    features, deviation = np.zeros(shape), np.ones(shape)
+    features[0, :2], deviation[0, :2] = (1.0, 5.0), (1.0, 2.0)
+    features[1], deviation[1:3] = 2.0, 0.0
+    calibration = Calibration(guard().calibration.scores, np.zeros(features.size), deviation.ravel())
+    first, second, third, *_ = replace(guard(), calibration=calibration).evidence(features.ravel())
+    assert first.rms_deviation == pytest.approx(np.sqrt((1 + 2.5**2) / 16))
+    assert (second.rms_deviation, third.rms_deviation) == (MAX_DEVIATIONS, 0.0)

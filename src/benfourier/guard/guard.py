@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import islice
+from itertools import groupby, islice
 from os import PathLike
 from typing import Any, Literal
 
@@ -16,7 +16,6 @@ from benfourier.data.images import content_ids
 from benfourier.detectors.catalogue import detector_from_state, read_stored
 from benfourier.detectors.detector import Detector
 from benfourier.errors import ActivationError, ImageError, InputError, StoreError, check_whole
-from benfourier.guard.evidence import LayerEvidence, layer_evidence
 from benfourier.guard.verdicts import Verdict, Verdicts
 from benfourier.metrics.thresholds import Threshold, check_enough, threshold_at
 from benfourier.models.classifier import Classifier
@@ -27,6 +26,7 @@ from benfourier.store import artifact
 KIND = "benfourier-guard"
 SCHEMA = artifact.SCHEMAS[KIND]
 CALIBRATION = ("scores", "mean", "deviation")  # arrays of a guard's file, under calibration/
+MAX_DEVIATIONS = 1e6  # a feature that never varies would be infinitely many deviations away
 Floats = NDArray[np.float64]
 Images = Tensor | Sequence[Tensor]
 
@@ -38,6 +38,17 @@ class Calibration:
     scores: Floats  # (n,)
     mean: Floats  # of each of the D features, (D,)
     deviation: Floats  # standard deviation of each feature, (D,)
+
+
+@dataclass(frozen=True, eq=False)
+class LayerEvidence:
+    """The features of one layer, of one image, beside those of clean images."""
+
+    layer: str  # its name; the detector's name if its features do not belong to layers
+    values: Floats  # of the image
+    mean: Floats  # of held-out clean images
+    deviation: Floats  # standard deviation of these
+    rms_deviation: float  # root mean square of (value - mean) / deviation
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -105,11 +116,6 @@ class Guard:
         """Returns the verdicts on checked images (C, H, W) of any sizes, in order. `check` checks images first.
 
         A score that is not finite is an error, never a verdict: the image is not accepted.
-
-        Args:
-            images: floating, within the classifier's bounds.
-            batch: images at once; by default as many as fit the memory.
-            show_progress: True or False to force the bar; None draws it on a terminal.
         """
         with progress.bar(len(images), "checked", show=show_progress) as advance:
             logits, features, scores = _forward_all(self.detector, images, batch, advance)
@@ -150,7 +156,16 @@ class Guard:
     def evidence(self, features: Floats) -> list[LayerEvidence]:
         """Returns the features (D,) of one image, layer by layer in firing order, beside those of clean images."""
         mean, deviation = self.calibration.mean, self.calibration.deviation
-        return layer_evidence(self.detector.feature_names, features, mean, deviation)
+        distance = np.abs(features - mean)
+        away = np.divide(distance, deviation, out=np.where(distance > 0, MAX_DEVIATIONS, 0.0), where=deviation > 0)
+        squares = np.square(np.minimum(away, MAX_DEVIATIONS))
+        layers, start = [], 0
+        for name, group in groupby(self.detector.feature_names):
+            part = slice(start, start + len(list(group)))
+            rms = float(np.sqrt(squares[part].mean()))
+            layers.append(LayerEvidence(name, features[part], mean[part], deviation[part], rms))
+            start = part.stop
+        return layers
 
     def at_rate(self, false_alarm_rate: float) -> "Guard":
         """Returns a guard with another false-alarm rate, from the same calibration; nothing is fitted again."""
