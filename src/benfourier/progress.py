@@ -52,11 +52,13 @@ def bar(total: int, label: str, *, show: bool | None = None) -> Iterator[Advance
     With show=None it is drawn only on a terminal.
     """
     if not visible(show):
-        if show is None and _counts is not None:
-            with _open_count(_Count(label, total)) as count:
-                yield count
-        else:
-            yield lambda n, note="": None
+        count = _Count(label, total)
+        open_bars = _counts if show is None and _counts is not None else []
+        open_bars.append(count)
+        try:
+            yield count
+        finally:
+            open_bars.remove(count)
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -121,13 +123,3 @@ def _print_lines(stop: Event, seconds: float) -> None:
         sys.stderr.write(f"{elapsed:.0f} s: {state}\n")
         sys.stderr.flush()
         pause = max(seconds, LINE_GROWTH * elapsed)
-
-
-@contextmanager
-def _open_count(count: _Count) -> Iterator[_Count]:
-    open_bars = _counts if _counts is not None else []
-    open_bars.append(count)
-    try:
-        yield count
-    finally:
-        open_bars.remove(count)
