@@ -23,8 +23,7 @@ from benfourier.errors import OptionError
 def attack(
     model: options.Model,
     data: Annotated[
-        str,
-        typer.Option("--data", "-d", help="`mnist-5k`, `digits`, an .npz file or a folder; `:test` names a part."),
+        str, typer.Option("--data", "-d", help="`mnist-5k`, `digits`, an .npz file or a folder; `:test` names a part.")
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The file to write.")],
     weights: options.Weights = None,

@@ -20,9 +20,7 @@ def bench(
     classes: options.Classes = None,
     mean: options.Mean = None,
     std: options.Std = None,
-    guard: Annotated[
-        Path | None, typer.Option("--guard", help="Time this guard of the network too.", show_default=False)
-    ] = None,
+    guard: Annotated[Path | None, typer.Option("--guard", help="Time this guard of the network too.")] = None,
     batch: Annotated[int, typer.Option("--batch", help="Images at once.")] = 8,
     rounds: Annotated[int, typer.Option("--rounds", help="In which all take turns.")] = 11,
     threads: options.Threads = None,

@@ -23,7 +23,6 @@ def detect(
         typer.Argument(
             help="Image files, folders of them, patterns such as `photos/**/*.png`, or `-` for names (or one image) on "
             "standard input.",
-            show_default=False,
         ),
     ],
     model: options.Model,

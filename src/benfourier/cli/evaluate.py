@@ -12,7 +12,7 @@ from benfourier.errors import check_choice
 
 
 def evaluate(
-    plan: Annotated[Path, typer.Argument(help="A TOML file.", show_default=False)],
+    plan: Annotated[Path, typer.Argument(help="A TOML file.")],
     ledger: Annotated[
         Path | None,
         typer.Option("--ledger", "-l", help="File to append to. [default: the plan's ledger, or its name with .jsonl]"),
@@ -22,8 +22,7 @@ def evaluate(
         Path | None, typer.Option("--data-dir", help="Folder that stands for {data} in the plan.")
     ] = None,
     workers: Annotated[
-        int | None,
-        typer.Option("--workers", help="Processes, one thread each. [default: one per core]", show_default=False),
+        int | None, typer.Option("--workers", help="Processes, one thread each. [default: one per core]")
     ] = None,
     only: Annotated[str | None, typer.Option("--only", help="One protocol, without the studies.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the plan and list its trials.")] = False,

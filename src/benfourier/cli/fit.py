@@ -14,10 +14,8 @@ from benfourier.errors import OptionError, check_seed
 
 def fit(
     model: options.Model,
-    examples: Annotated[
-        Path, typer.Option("--examples", "-e", help="What `benfourier attack` wrote.", show_default=False)
-    ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The guard's file to write.", show_default=False)],
+    examples: Annotated[Path, typer.Option("--examples", "-e", help="What `benfourier attack` wrote.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The guard's file to write.")],
     weights: options.Weights = None,
     digest: options.Digest = None,
     size: options.Size = None,
@@ -26,9 +24,7 @@ def fit(
     mean: options.Mean = None,
     std: options.Std = None,
     detector: Annotated[str, typer.Option("--detector", help="Id of a detector.")] = "mbf",
-    preset: Annotated[
-        str | None, typer.Option("--preset", help="A named set of options, such as `paper`.", show_default=False)
-    ] = None,
+    preset: Annotated[str | None, typer.Option("--preset", help="A named set of options, such as `paper`.")] = None,
     detector_options: Annotated[
         list[str] | None, typer.Option("--option", help="An option of the detector: `C=10`; repeatable.")
     ] = None,

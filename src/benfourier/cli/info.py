@@ -14,7 +14,7 @@ MAX_ENTRIES = 6  # of a list that are shown
 
 
 def info(
-    file: Annotated[Path, typer.Argument(help="A guard, a detector, examples, or weights.", show_default=False)],
+    file: Annotated[Path, typer.Argument(help="A guard, a detector, examples, or weights.")],
     json: options.Json = False,
 ) -> None:
     """Print what is in a stored file, after its digests are checked.

@@ -16,45 +16,28 @@ Model = Annotated[
         "--model",
         "-m",
         help="A network of the zoo, such as `lid-mnist`, or your own as `package.module:factory`.",
-        show_default=False,
     ),
 ]
-Weights = Annotated[
-    Path | None,
-    typer.Option("--weights", "-w", help="A safetensors file with the network's weights.", show_default=False),
-]
-Digest = Annotated[
-    str | None,
-    typer.Option("--digest", help="SHA-256 that the weights' file must have.", show_default=False),
-]
+Weights = Annotated[Path | None, typer.Option("--weights", "-w", help="A safetensors file with the network's weights.")]
+Digest = Annotated[str | None, typer.Option("--digest", help="SHA-256 that the weights' file must have.")]
 Size = Annotated[
-    int | None,
-    typer.Option("--size", help="Height and width of the images; a zoo network knows its own.", show_default=False),
+    int | None, typer.Option("--size", help="Height and width of the images; a zoo network knows its own.")
 ]
 Channels = Annotated[
-    int | None,
-    typer.Option("--channels", help="Channels of the images; a zoo network knows its own.", show_default=False),
+    int | None, typer.Option("--channels", help="Channels of the images; a zoo network knows its own.")
 ]
-Classes = Annotated[
-    int | None,
-    typer.Option("--classes", help="Number of classes, given to the network's factory.", show_default=False),
-]
+Classes = Annotated[int | None, typer.Option("--classes", help="Number of classes, given to the network's factory.")]
 Mean = Annotated[
-    str | None,
-    typer.Option("--mean", help="Subtracted from pixels in [0, 1], one number per channel: `0.5,0.5,0.5`."),
+    str | None, typer.Option("--mean", help="Subtracted from pixels in [0, 1], one number per channel: `0.5,0.5,0.5`.")
 ]
 Std = Annotated[
-    str | None,
-    typer.Option("--std", help="Divides pixels after that, one number per channel: `0.2,0.2,0.2`."),
+    str | None, typer.Option("--std", help="Divides pixels after that, one number per channel: `0.2,0.2,0.2`.")
 ]
-Guard = Annotated[Path, typer.Argument(help="What `benfourier fit` wrote.", show_default=False)]
+Guard = Annotated[Path, typer.Argument(help="What `benfourier fit` wrote.")]
 OtherRate = Annotated[
-    float | None,
-    typer.Option("--false-alarm-rate", help="Another share of clean images that may be rejected."),
+    float | None, typer.Option("--false-alarm-rate", help="Another share of clean images that may be rejected.")
 ]
-Threads = Annotated[
-    int | None, typer.Option("--threads", help="That torch may use. [default: as it is set]", show_default=False)
-]
+Threads = Annotated[int | None, typer.Option("--threads", help="That torch may use. [default: as it is set]")]
 Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first image that cannot be read.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 Seed = Annotated[int, typer.Option("--seed", help="Of all random draws.")]

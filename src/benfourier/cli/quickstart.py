@@ -23,12 +23,9 @@ EPS = 0.2  # of the attack on them, strong enough that its images still mislead 
 
 def quickstart(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for all results.")] = Path("quickstart"),
-    plan: Annotated[
-        Path | None, typer.Option("--plan", help="Another plan than the one that comes with it.", show_default=False)
-    ] = None,
+    plan: Annotated[Path | None, typer.Option("--plan", help="Another plan than the one that comes with it.")] = None,
     workers: Annotated[
-        int | None,
-        typer.Option("--workers", help="Processes. [default: one per core, two at most]", show_default=False),
+        int | None, typer.Option("--workers", help="Processes. [default: one per core, two at most]")
     ] = None,
     json: options.Json = False,
 ) -> None:

@@ -13,23 +13,18 @@ from benfourier.errors import OptionError
 
 
 def report(
-    ledger: Annotated[Path, typer.Argument(help="What `benfourier evaluate` wrote.", show_default=False)],
+    ledger: Annotated[Path, typer.Argument(help="What `benfourier evaluate` wrote.")],
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out", "-o", help="Write a page with all tables and figures: one HTML file.", show_default=False
-        ),
+        typer.Option("--out", "-o", help="Write a page with all tables and figures: one HTML file."),
     ] = None,
-    markdown: Annotated[
-        Path | None, typer.Option("--markdown", help="Write the tables as Markdown.", show_default=False)
-    ] = None,
+    markdown: Annotated[Path | None, typer.Option("--markdown", help="Write the tables as Markdown.")] = None,
     paper: Annotated[
         str | None,
         typer.Option(
             "--paper",
             help="The paper's numbers to show beside: `cifar10`, `svhn`, `imagenet-alexnet`, `imagenet-vgg16`, "
             "`mnist`, `cifar10-vgg19` or `none`. Guessed from data and network if not given.",
-            show_default=False,
         ),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Print every table, with intervals and notes.")] = False,

@@ -35,13 +35,11 @@ def serve(
     max_megabytes: Annotated[int, typer.Option("--max-megabytes", help="Of one request.")] = 64,
     seconds: Annotated[float, typer.Option("--timeout", help="Seconds for one request.")] = 30.0,
     token_file: Annotated[
-        Path | None,
-        typer.Option("--token-file", help=f"A file with the bearer token; or the variable `{TOKEN}`."),
+        Path | None, typer.Option("--token-file", help=f"A file with the bearer token; or the variable `{TOKEN}`.")
     ] = None,
     reload: Annotated[bool, typer.Option("--reload", help="Watch the guard's file; SIGHUP works always.")] = False,
     demo: Annotated[
-        str | None,
-        typer.Option("--demo", help="A source of samples to attack on the page, such as `mnist-5k`."),
+        str | None, typer.Option("--demo", help="A source of samples to attack on the page, such as `mnist-5k`.")
     ] = None,
     threads: options.Threads = None,
     log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "info",

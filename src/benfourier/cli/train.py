@@ -20,10 +20,7 @@ from benfourier.cli.output import (
 )
 
 Data = Annotated[str, typer.Option("--data", "-d", help="`mnist-5k`, an .npz file or a folder; `:train` names a part.")]
-TestData = Annotated[
-    str | None,
-    typer.Option("--test-data", help="Images to measure on, instead of a part held out.", show_default=False),
-]
+TestData = Annotated[str | None, typer.Option("--test-data", help="Images to measure on, instead of a part held out.")]
 Flips = Annotated[
     bool | None,
     typer.Option("--flips/--no-flips", help="Mirror half of the images. [default: as the zoo network says, else not]"),
@@ -34,7 +31,7 @@ Bf16 = Annotated[bool, typer.Option("--bf16/--no-bf16", help="Compute in bfloat1
 def train(
     model: options.Model,
     data: Data,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The weights' file to write.", show_default=False)],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The weights' file to write.")],
     test_data: TestData = None,
     held_out: Annotated[float, typer.Option("--held-out", help="Share of the data that is held out.")] = 0.1,
     weights: options.Weights = None,
