@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from glob import has_magic
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,11 +10,10 @@ from typing import Annotated, Any
 import typer
 
 import benfourier as bf
-from benfourier.cli import options
-from benfourier.cli.output import ADVERSARIAL, INCOMPLETE, print_json, print_unreadable, unreadable_json
+from benfourier.cli import options, output
 from benfourier.errors import ClassifierError, ImageError
 
-STDIN = "-"
+STDIN, STDIN_NAME = "-", "standard input"
 
 
 def detect(
@@ -50,24 +50,22 @@ def detect(
         else:
             typer.echo(verdict_line(name, verdict))
     if json:
-        print_json({"images": records, "unreadable": unreadable_json(unreadable)})
+        output.print_json({"images": records, "unreadable": list(map(asdict, unreadable))})
     else:
-        print_unreadable(unreadable)
+        output.print_unreadable(unreadable)
     if adversarial or unreadable:
-        raise typer.Exit(ADVERSARIAL if adversarial else INCOMPLETE)
+        raise typer.Exit(output.ADVERSARIAL if adversarial else output.INCOMPLETE)
 
 
 def _verdicts(
-    guard: "bf.Guard",
-    inputs: Iterable[tuple[str, Path | bytes]],
-    unreadable: "list[bf.UnreadableImage]",
-    batch: int,
+    guard: "bf.Guard", inputs: Iterable[Path | bytes], unreadable: "list[bf.UnreadableImage]", batch: int
 ) -> "Iterator[tuple[str, bf.Verdict]]":
     """Yields names of images that can be read with their verdicts; the others are added to unreadable."""
     waiting: list[str] = []  # names of images that the guard has taken and not yet judged
 
     def read() -> Iterator[Any]:
-        for name, file in inputs:
+        for file in inputs:
+            name = STDIN_NAME if isinstance(file, bytes) else str(file)
             try:
                 (image,) = bf.load_images(file, guard.classifier)
                 guard.classifier.layer_list(tuple(image.shape))  # a size that the network cannot run on
@@ -101,8 +99,8 @@ def verdict_line(name: str, verdict: "bf.Verdict") -> str:
     return f"{name}: {word}, label {label}, score {verdict.score:.6g}, threshold {verdict.threshold:.6g}"
 
 
-def _image_inputs(words: Iterable[Path], unreadable: "list[bf.UnreadableImage]") -> Iterator[tuple[str, Path | bytes]]:
-    """Yields names with files, or with the content of an image that comes on standard input.
+def _image_inputs(words: Iterable[Path], unreadable: "list[bf.UnreadableImage]") -> Iterator[Path | bytes]:
+    """Yields image files, or the content of an image that comes on standard input.
 
     Args:
         words: files, folders, patterns, or `-` for standard input, which holds names of these, one per line or with
@@ -110,48 +108,35 @@ def _image_inputs(words: Iterable[Path], unreadable: "list[bf.UnreadableImage]")
         unreadable: a list to which words that name nothing are added.
     """
     for word in words:
-        if str(word) == STDIN:
-            yield from _standard_input(unreadable)
-        else:
+        if str(word) != STDIN:
             yield from _files_of(word, unreadable)
+            continue
+        content = sys.stdin.buffer.read()
+        try:
+            text = content.decode()
+        except UnicodeDecodeError:  # an image: every format has bytes near its beginning that are no text
+            yield content
+            continue
+        names = list(filter(None, text.split("\0") if "\0" in text else text.splitlines()))
+        if not names:
+            reason = "it holds neither names of files nor an image; check what writes it"
+            unreadable.append(bf.UnreadableImage(STDIN_NAME, reason))
+        for name in names:
+            yield from _files_of(Path(name), unreadable)
 
 
-def _standard_input(unreadable: "list[bf.UnreadableImage]") -> Iterator[tuple[str, Path | bytes]]:
-    content = sys.stdin.buffer.read()
-    names = _names(content)
-    if names is None:
-        yield "standard input", content
-        return
-    if not names:
-        reason = "it holds neither names of files nor an image; check what writes it"
-        unreadable.append(bf.UnreadableImage("standard input", reason))
-    for name in names:
-        yield from _files_of(Path(name), unreadable)
-
-
-def _names(content: bytes) -> list[str] | None:
-    """The names in a text; None for an image: every format has bytes near its beginning that are no text."""
-    try:
-        text = content.decode()
-    except UnicodeDecodeError:
-        return None
-    names = text.split("\0") if "\0" in text else text.splitlines()
-    return [name for name in names if name]
-
-
-def _files_of(word: Path, unreadable: "list[bf.UnreadableImage]") -> Iterator[tuple[str, Path]]:
-    """The files that one word stands for, with their names."""
+def _files_of(word: Path, unreadable: "list[bf.UnreadableImage]") -> list[Path]:
+    """The files that one word stands for."""
     try:
         files = _expand(word)
     except (OSError, ValueError) as error:  # too long for a name, or no pattern that Python knows
         unreadable.append(bf.UnreadableImage(str(word), f"this is no name of a file or folder ({error}); check it"))
-        return
+        return []
     if not files:
         pattern = "no file has a name of this pattern; check it"
         reason = "there are no image files in this folder; check the name" if word.is_dir() else pattern
         unreadable.append(bf.UnreadableImage(str(word), reason))
-    for file in files:
-        yield str(file), file
+    return files
 
 
 def _expand(word: Path) -> list[Path]:
