@@ -1,22 +1,13 @@
 """`benfourier attack`: examples to fit and to test detectors with, in one file."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 import benfourier as bf
-from benfourier.cli import options
-from benfourier.cli.output import (
-    INCOMPLETE,
-    check_output_path,
-    print_json,
-    print_table,
-    print_unreadable,
-    resumable,
-    unreadable_json,
-)
+from benfourier.cli import options, output
 from benfourier.errors import OptionError
 
 
@@ -60,7 +51,7 @@ def attack(
     """
     if cache is not None and no_cache:
         raise OptionError(f"cache is {str(cache)!r} and --no-cache is given too; leave one of them out")
-    check_output_path(out, weights=weights, data=data)
+    output.check_output_path(out, weights=weights, data=data)
     by_label = options.parse_attacks(attacks or ["bim"], attack_options or [])
     # the network first: its module may register an attack of the user's own
     classifier = options.classifier_from(model, weights, digest, size, channels, classes, mean, std)
@@ -70,7 +61,7 @@ def attack(
     images = bf.read_labelled(classifier, source, limit, seed, None if strict else unreadable)
     results: dict[str, bf.AttackResult] = {}
     again = "finished chunks are kept; the same command goes on from there"
-    with resumable(lambda: "nothing was kept" if no_cache else again):
+    with output.resumable(lambda: "nothing was kept" if no_cache else again):
         examples = bf.make_examples(
             classifier,
             images,
@@ -83,27 +74,21 @@ def attack(
             eight_bit=eight_bit,
             report=results.__setitem__,
         )
-    examples = replace(examples, counts=_counts(source, limit, images, unreadable) + examples.counts[1:])
+    counts = [(f"in {source.name}", len(source))]
+    if limit is not None:
+        counts.append(("chosen", len(images) + len(unreadable)))
+    if unreadable:
+        counts.append(("readable", len(images)))
+    examples = replace(examples, counts=(*counts, *examples.counts[1:]))
     examples.save(out)
     if json:
-        print_json({**_json(examples, results), "out": str(out), "refused": unreadable_json(unreadable)})
+        output.print_json({**_json(examples, results), "out": str(out), "refused": list(map(asdict, unreadable))})
     else:
         _print(examples, results)
         typer.echo(f"written to {out}")
-        print_unreadable(unreadable)
+        output.print_unreadable(unreadable)
     if unreadable:
-        raise typer.Exit(INCOMPLETE)
-
-
-def _counts(
-    source: "bf.Source", limit: int | None, images: "bf.LabelledImages", unreadable: "list[bf.UnreadableImage]"
-) -> tuple[tuple[str, int], ...]:
-    """Images left after each step of reading; steps that took none away are left out."""
-    chosen = len(images) + len(unreadable)
-    steps = [(f"in {source.name}", len(source))]
-    steps += [("chosen", chosen)] if limit is not None else []
-    steps += [("readable", len(images))] if unreadable else []
-    return tuple(steps)
+        raise typer.Exit(output.INCOMPLETE)
 
 
 def _json(examples: "bf.Examples", results: "dict[str, bf.AttackResult]") -> dict[str, Any]:
@@ -145,5 +130,5 @@ def _print(examples: "bf.Examples", results: "dict[str, bf.AttackResult]") -> No
         )
         for label, result in results.items()
     ]
-    print_table(f"attacks, seed {examples.seed}", columns, rows)
+    output.print_table(f"attacks, seed {examples.seed}", columns, rows)
     typer.echo(f"noise of level {examples.noise_levels['noisy']:.4g}")

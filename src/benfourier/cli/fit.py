@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 import benfourier as bf
-from benfourier.cli import options
-from benfourier.cli.output import INCOMPLETE, check_output_path, print_json, print_unreadable, unreadable_json
+from benfourier.cli import options, output
 from benfourier.errors import OptionError, check_seed
 
 
@@ -51,7 +50,7 @@ def fit(
 
     Example: `benfourier fit -m lid-mnist -w lid-mnist.safetensors -e examples.bf --clean mnist-5k -o guard.bf`
     """
-    check_output_path(out, examples=examples, weights=weights, clean=clean, labelled=labelled)
+    output.check_output_path(out, examples=examples, weights=weights, clean=clean, labelled=labelled)
     if clean is None and (limit is not None or strict):
         raise OptionError(f"{'--limit' if limit is not None else '--strict'} is about the images of --clean; give both")
     chosen = options.parse_options(detector_options or [])
@@ -74,27 +73,17 @@ def fit(
     )
     guard.save(out)
     left_out = 0 if data is None else len(data) - guard.threshold.images
+    summary, threshold = guard.detector.summary, guard.threshold
     if json:
-        written = {"left_out": left_out, "out": str(out), "refused": unreadable_json(unreadable)}
-        print_json({**_guard_json(guard), **written})
+        facts = {"detector": method.name, "options": method.as_dict(), "summary": dict(summary)}
+        written = {"left_out": left_out, "out": str(out), "refused": list(map(asdict, unreadable))}
+        output.print_json({**facts, "threshold": asdict(threshold), **written})
     else:
-        _print_guard(guard, left_out)
-        typer.echo(f"written to {out}")
-        print_unreadable(unreadable)
+        attacks = ", ".join(summary["attacks"])
+        typer.echo(f"{method.name} fitted to {summary['sources']} source images, attacked by {attacks}")
+        if left_out:
+            typer.echo(f"{left_out} clean images are among those fitted to; the threshold is set without them")
+        typer.echo(f"threshold {threshold}\nwritten to {out}")
+        output.print_unreadable(unreadable)
     if unreadable:
-        raise typer.Exit(INCOMPLETE)
-
-
-def _guard_json(guard: "bf.Guard") -> dict[str, object]:
-    method = guard.detector.method
-    facts = {"detector": method.name, "options": method.as_dict(), "summary": dict(guard.detector.summary)}
-    return {**facts, "threshold": asdict(guard.threshold)}
-
-
-def _print_guard(guard: "bf.Guard", left_out: int) -> None:
-    summary = guard.detector.summary
-    attacks = ", ".join(summary["attacks"])
-    typer.echo(f"{guard.detector.method.name} fitted to {summary['sources']} source images, attacked by {attacks}")
-    if left_out:
-        typer.echo(f"{left_out} clean images are among those fitted to; the threshold is set without them")
-    typer.echo(f"threshold {guard.threshold}")
+        raise typer.Exit(output.INCOMPLETE)

@@ -10,9 +10,8 @@ from typing import Annotated, Any
 import typer
 
 import benfourier as bf
-from benfourier.cli import options
+from benfourier.cli import options, output
 from benfourier.cli.detect import verdict_json, verdict_line
-from benfourier.cli.output import INCOMPLETE, print_json, resumable
 from benfourier.errors import StoreError
 
 PLAN = "quickstart.toml"
@@ -43,38 +42,32 @@ def quickstart(
     with as_file(files("benfourier.cli") / PLAN) as own:
         chosen = bf.read_plan(plan or own)
         (out / PLAN).write_text((plan or own).read_text(encoding="utf-8"), encoding="utf-8")
-    with resumable(lambda: "the same command goes on from there"), bf.progress_lines():
+    with output.resumable(lambda: "the same command goes on from there"), bf.progress_lines():
         _print_stage("training, attacking and fitting; about ten minutes on two cores, seconds in a second run")
         evaluation = bf.evaluate(chosen, out / "quickstart.jsonl", executor=executor)
         _print_stage("writing the report")
-        result = _report(evaluation.summary.ledger, out / "report.html", quiet=json)
+        summary, page = evaluation.summary, out / "report.html"
+        report = bf.read_report(summary.ledger)
+        bf.write_report(report, page, summary.ledger)
+        if not json:
+            short = bf.read_report(summary.ledger, audience="terminal")
+            bf.print_report(replace(short, sections=short.sections[:1]), compact=True)
         _print_stage("fitting a guard")
-        result |= _guard(evaluation, chosen, out, quiet=json)
-    summary = evaluation.summary
+        verdicts = _guard(evaluation, chosen, out, quiet=json)
     if json:
-        print_json({**result, "ledger": str(summary.ledger), "page": str(out / "report.html")})
+        output.print_json({**bf.report_json(report), **verdicts, "ledger": str(summary.ledger), "page": str(page)})
     else:
-        typer.echo(f"\nthe report, with figures: {out / 'report.html'}")
+        typer.echo(f"\nthe report, with figures: {page}")
     for failure in summary.failures:
         typer.echo(f"failed: {failure.trial}: {failure.error}", err=True)
     if summary.failures:
-        raise typer.Exit(INCOMPLETE)
+        raise typer.Exit(output.INCOMPLETE)
 
 
 def _print_stage(text: str) -> None:
     """Prints a line where no progress bar is drawn."""
     if not sys.stderr.isatty():
         typer.echo(text, err=True)
-
-
-def _report(ledger: Path, page: Path, *, quiet: bool) -> dict[str, Any]:
-    """Prints the summary, writes the page with all tables and figures, and returns the tables as JSON can hold them."""
-    full = bf.read_report(ledger)
-    bf.write_report(full, page, ledger)
-    if not quiet:
-        short = bf.read_report(ledger, audience="terminal")
-        bf.print_report(replace(short, sections=short.sections[:1]), compact=True)
-    return bf.report_json(full)
 
 
 def _guard(evaluation: "bf.Evaluation", plan: "bf.Plan", out: Path, *, quiet: bool) -> dict[str, Any]:
