@@ -6,8 +6,7 @@ from typing import Annotated
 import typer
 
 import benfourier as bf
-from benfourier.cli import options
-from benfourier.cli.output import print_json, print_table
+from benfourier.cli import options, output
 from benfourier.errors import OptionError, check_whole
 
 
@@ -42,10 +41,10 @@ def bench(
     if json:
         settings = {"model": model, "batch": batch, "rounds": rounds, "threads": timing.threads}
         counts = {"layers": timing.layers, "activations": timing.activations}
-        print_json({**settings, **counts, "ms_per_image": timing.ms_per_image})
+        output.print_json({**settings, **counts, "ms_per_image": timing.ms_per_image})
         return
     alone = timing.ms_per_image["network"]
     rows = [(name, f"{ms:.3g}", f"{ms / alone - 1:+.0%}") for name, ms in timing.ms_per_image.items()]
     how = f"{batch} images at once, {timing.threads} threads, medians of {rounds} rounds"
-    print_table(f"{model}: {how}", ("timed", "ms per image", "beside the network"), rows)
+    output.print_table(f"{model}: {how}", ("timed", "ms per image", "beside the network"), rows)
     typer.echo(f"{timing.layers} layers with {timing.activations:,} activations per image")

@@ -6,8 +6,7 @@ from typing import Annotated
 import typer
 
 import benfourier as bf
-from benfourier.cli import options
-from benfourier.cli.output import INCOMPLETE, print_json, print_table, resumable
+from benfourier.cli import options, output
 from benfourier.errors import check_choice
 
 
@@ -43,11 +42,11 @@ def evaluate(
     if dry_run:
         _print_dry_run(chosen, bf.dry_run(chosen, file, only=only), file, json=json)
         return
-    with resumable(lambda: f"{file} holds what was done, and the same command goes on from there"):
+    with output.resumable(lambda: f"{file} holds what was done, and the same command goes on from there"):
         summary = bf.evaluate(chosen, file, executor=executor, only=only).summary
     _print_summary(summary, json=json)
     if summary.failures:
-        raise typer.Exit(INCOMPLETE)
+        raise typer.Exit(output.INCOMPLETE)
 
 
 def _print_dry_run(plan: "bf.Plan", run: "bf.DryRun", ledger: Path, *, json: bool) -> None:
@@ -60,9 +59,9 @@ def _print_dry_run(plan: "bf.Plan", run: "bf.DryRun", ledger: Path, *, json: boo
     if json:
         outcomes = [dict(zip(columns, row, strict=True)) for row in rows]
         counts = {"trials": len(rows), "left_behind": run.left_behind}
-        print_json({"settings": plan.settings(), "ledger": str(ledger), **counts, "outcomes": outcomes})
+        output.print_json({"settings": plan.settings(), "ledger": str(ledger), **counts, "outcomes": outcomes})
         return
-    print_table(f"{plan.name}: {len(rows)} trials", columns, rows)
+    output.print_table(f"{plan.name}: {len(rows)} trials", columns, rows)
     typer.echo(
         f"up to {plan.sources} source images, {plan.calibration} for thresholds; studies: "
         f"{', '.join(plan.studies) or 'none'}; nothing was run; the ledger would be {ledger}"
@@ -78,7 +77,7 @@ def _print_summary(summary: "bf.Summary", *, json: bool) -> None:
         names = ("trials", "run", "outcomes", "records")
         failures = [{"trial": failure.trial, "error": failure.error} for failure in summary.failures]
         counts = {name: getattr(summary, name) for name in names}
-        print_json({"ledger": str(summary.ledger), **counts, "failures": failures})
+        output.print_json({"ledger": str(summary.ledger), **counts, "failures": failures})
         return
     before = summary.trials - summary.run
     typer.echo(

@@ -7,8 +7,7 @@ from typing import Annotated, Any
 import typer
 
 import benfourier as bf
-from benfourier.cli import options
-from benfourier.cli.output import print_json, print_table
+from benfourier.cli import options, output
 
 MAX_ENTRIES = 6  # of a list that are shown
 
@@ -24,12 +23,12 @@ def info(
     header = bf.inspect(file)
     if json:
         arrays = {name: {"dtype": kind, "shape": shape} for name, (kind, shape) in header.arrays.items()}
-        print_json({"file": str(file), "manifest": header.manifest, "arrays": arrays})
+        output.print_json({"file": str(file), "manifest": header.manifest, "arrays": arrays})
         return
     title = f"{file}: {header.manifest.get('kind', 'weights of another program')}"
-    print_table(title, ("entry", "value"), [(name, _short(value)) for name, value in _flat(header.manifest)])
+    output.print_table(title, ("entry", "value"), [(name, _short(value)) for name, value in _flat(header.manifest)])
     rows = [(name, kind, "×".join(map(str, shape)) or "one number") for name, (kind, shape) in header.arrays.items()]
-    print_table(f"{len(rows)} arrays", ("array", "type", "shape"), rows)
+    output.print_table(f"{len(rows)} arrays", ("array", "type", "shape"), rows)
 
 
 def _flat(entries: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -4,8 +4,7 @@ from typing import Annotated
 
 import typer
 
-from benfourier.cli import options
-from benfourier.cli.output import print_json, print_table
+from benfourier.cli import options, output
 
 
 def layers(
@@ -32,7 +31,7 @@ def layers(
     classifier = options.classifier_from(model, weights, digest, size, channels, classes, mean, std)
     records = classifier.layers(select or None, pass_through=pass_through)
     if json:
-        print_json([{"name": layer.name, "kind": layer.kind, "entries": layer.entries} for layer in records])
+        output.print_json([{"name": layer.name, "kind": layer.kind, "entries": layer.entries} for layer in records])
         return
     rows = [(layer.name, layer.kind, f"{layer.entries:,}") for layer in records]
-    print_table(f"{len(records)} layers of {model}", ("layer", "kind", "entries per image"), rows)
+    output.print_table(f"{len(records)} layers of {model}", ("layer", "kind", "entries per image"), rows)

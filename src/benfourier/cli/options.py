@@ -55,18 +55,9 @@ def classifier_from(
     *,
     seed: int | None = None,
 ) -> "bf.Classifier":
-    """Returns the classifier that the shared options describe.
+    """Returns the classifier that the options above describe; what is left out is the zoo network's own.
 
-    Args:
-        model: as --model, and so on; an option left out is the zoo network's own, and so are its weights.
-        weights: file of them.
-        digest: SHA-256 of that file.
-        size: height and width of the images.
-        channels: of the images.
-        classes: how many.
-        mean: numbers with commas between.
-        std: numbers with commas between.
-        seed: draw weights that no file gives with this seed, instead of those that come with a zoo network.
+    With a seed, weights that no file gives are drawn, instead of those that come with a zoo network.
     """
     values = {"size": size, "channels": channels, "mean": parse_numbers("mean", mean), "std": parse_numbers("std", std)}
     image_options: dict[str, Any] = {name: value for name, value in values.items() if value is not None}

@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import typer
 
@@ -42,13 +41,9 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
 
 
 def check_output_path(out: Path, **inputs: Path | str | None) -> None:
-    """Raises StoreError unless a file can be written there that is none of those that the verb reads.
+    """Raises StoreError unless a file can be written there that is none of the inputs, by option, of the verb.
 
-    Verbs call it before their work begins.
-
-    Args:
-        out: the file.
-        inputs: by option, what the verb reads; words that are no files do not matter.
+    Verbs call it before their work begins. Inputs that are no files do not matter.
     """
     if out.is_dir() or not out.absolute().parent.is_dir():
         raise StoreError(f"{out}: it is a folder, or its folder does not exist; name a file in a folder that does")
@@ -60,11 +55,6 @@ def check_output_path(out: Path, **inputs: Path | str | None) -> None:
             raise StoreError(f"{out}: this is what --{name} names, and it would be overwritten; write to another file")
 
 
-def unreadable_json(images: "Iterable[bf.UnreadableImage]") -> list[dict[str, Any]]:
-    """Returns images that could not be read, as JSON can hold them."""
-    return [{"file": image.file, "reason": image.reason} for image in images]
-
-
 def print_unreadable(images: "Iterable[bf.UnreadableImage]") -> None:
     """Prints one line on standard error for each image that could not be read."""
     for image in images:
@@ -73,11 +63,7 @@ def print_unreadable(images: "Iterable[bf.UnreadableImage]") -> None:
 
 @contextmanager
 def resumable(hint: Callable[[], str]) -> Iterator[None]:
-    """Ends the verb at Ctrl-C, with a line that says what is done and how to go on.
-
-    Args:
-        hint: called at the interruption, since what is done may depend on its moment.
-    """
+    """Ends the verb at Ctrl-C with a hint at what is done, which may depend on the moment, and how to go on."""
     try:
         yield
     except KeyboardInterrupt:

@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 import benfourier as bf
-from benfourier.cli import options
-from benfourier.cli.output import print_json
+from benfourier.cli import options, output
 from benfourier.errors import OptionError
 
 
@@ -48,7 +47,7 @@ def report(
             bf.write_report(full, path, ledger, format=kind)
             typer.echo(f"wrote {path}", err=True)
     if json:
-        print_json(bf.report_json(full))
+        output.print_json(bf.report_json(full))
     elif everything:
         bf.print_report(full)
     else:

@@ -9,15 +9,7 @@ from typing import Annotated
 import typer
 
 import benfourier as bf
-from benfourier.cli import options
-from benfourier.cli.output import (
-    INCOMPLETE,
-    check_output_path,
-    print_json,
-    print_unreadable,
-    resumable,
-    unreadable_json,
-)
+from benfourier.cli import options, output
 
 Data = Annotated[str, typer.Option("--data", "-d", help="`mnist-5k`, an .npz file or a folder; `:train` names a part.")]
 TestData = Annotated[str | None, typer.Option("--test-data", help="Images to measure on, instead of a part held out.")]
@@ -59,13 +51,13 @@ def train(
 
     Example: `benfourier train -m lid-mnist -d mnist-5k --epochs 10 -o lid-mnist.safetensors`
     """
-    check_output_path(out, data=data, test_data=test_data)
+    output.check_output_path(out, data=data, test_data=test_data)
     numbers = {"epochs": epochs, "batch": batch, "rate": rate, "weight_decay": weight_decay, "shift": shift}
     recipe = bf.training_options(model, flips=flips, bf16=bf16, seed=seed, **numbers)
     classifier = options.classifier_from(model, weights, digest, size, channels, classes, mean, std, seed=seed)
     saved = checkpoint or out.with_name(f"{out.name}.checkpoint")
     there = f"{saved} holds the last epoch: the same command with --resume goes on"
-    with resumable(lambda: there if saved.exists() else "nothing was learned yet"):
+    with output.resumable(lambda: there if saved.exists() else "nothing was learned yet"):
         result = bf.train(
             classifier,
             data,
@@ -80,7 +72,7 @@ def train(
     saved.unlink(missing_ok=True)
     _print_result(model, out, result, json=json)
     if result.refusals:
-        raise typer.Exit(INCOMPLETE)
+        raise typer.Exit(output.INCOMPLETE)
 
 
 def _print_epoch(number: int, epochs: int, epoch: "bf.Epoch") -> None:
@@ -96,8 +88,8 @@ def _print_epoch(number: int, epochs: int, epoch: "bf.Epoch") -> None:
 def _print_result(model: str, out: Path, result: "bf.TrainingResult", *, json: bool) -> None:
     if json:
         file = {"network": model, "weights": str(out), "sha256": sha256(out.read_bytes()).hexdigest()}
-        epochs = [asdict(epoch) for epoch in result.epochs]
-        print_json({**file, **result.metadata(), "epochs": epochs, "refused": unreadable_json(result.refusals)})
+        lists = {"epochs": list(map(asdict, result.epochs)), "refused": list(map(asdict, result.refusals))}
+        output.print_json({**file, **result.metadata(), **lists})
         return
     low, high = result.interval
     accuracy = f"{result.accuracy:.2%} of {result.epochs[-1].images:,} held-out images (95 %: {low:.2%} to {high:.2%})"
@@ -105,4 +97,4 @@ def _print_result(model: str, out: Path, result: "bf.TrainingResult", *, json: b
     if result.left_out:
         typer.echo(f"{result.left_out:,} of the images to measure on are among those learned from, and were left out")
     typer.echo(f"written to {out}")
-    print_unreadable(result.refusals)
+    output.print_unreadable(result.refusals)
