@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from mmap import ACCESS_READ, mmap
 from os import PathLike
 from pathlib import Path
-from typing import BinaryIO, Self
+from typing import Self
 
 from benfourier.errors import StoreError
 from benfourier.store.artifact import replace_file, sync_folder
@@ -57,8 +57,12 @@ class LedgerWriter:
         try:
             is_new = not self.path.exists()
             with self.path.open("ab+") as file:
-                _cut_half_a_line(self.path, file)
-                file.write(_line(record) if file.seek(0, os.SEEK_END) else HEADER + _line(record))
+                end = file.seek(0, os.SEEK_END)
+                if end:  # nothing can be mapped of an empty file
+                    with mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+                        end = content.rfind(b"\n") + 1
+                    file.truncate(end)
+                file.write(_line(record) if end else HEADER + _line(record))
                 file.flush()
                 os.fsync(file.fileno())
             if is_new:
@@ -92,7 +96,8 @@ def records(path: str | PathLike[str]) -> Iterator[Record]:
     except OSError as error:
         raise StoreError(f"{path}: the ledger cannot be read ({error}); check the permissions") from error
     *lines, half = content.split(b"\n")
-    _check_half(path, half)
+    if not BEGINNING.startswith(half[: len(BEGINNING)]):  # not what a killed run leaves
+        raise StoreError(f"{path}: this is no ledger, and stays as it is; give another file")
     for number, line in enumerate(lines, 1):
         try:
             parsed = json.loads(line, parse_constant=_refuse_constant)
@@ -180,19 +185,3 @@ def _check_schema(content: object) -> None:
     if schema != SCHEMA:
         problem = f"the ledger has schema {schema}, of benfourier 0.1; this version reads {SCHEMA}"
         raise StoreError(f"{problem}; run its plan again into another ledger, or show it with benfourier 0.1")
-
-
-def _cut_half_a_line(path: Path, file: BinaryIO) -> None:
-    """Shortens an open ledger to its last whole line."""
-    if file.seek(0, os.SEEK_END):  # nothing can be mapped of an empty file
-        with mmap(file.fileno(), 0, access=ACCESS_READ) as content:
-            end = content.rfind(b"\n") + 1
-            half = content[end:]
-        _check_half(path, half)
-        file.truncate(end)
-
-
-def _check_half(path: Path, half: bytes) -> None:
-    """Raises StoreError unless a last line without its end is one that a killed run has left."""
-    if not BEGINNING.startswith(half[: len(BEGINNING)]):
-        raise StoreError(f"{path}: this is no ledger, and stays as it is; give another file")
