@@ -55,29 +55,20 @@ def _flag(path: str, value: Any) -> bool:
     return value
 
 
-def _choice(allowed: Iterable[str]) -> Check:
-    """The check of one word among some."""
-
-    def check(path: str, value: Any) -> Any:
-        check_choice(path, value, map(str, allowed))
-        return value
-
-    return check
+def _word(path: str, value: Any, *, allowed: Iterable[str]) -> Any:
+    check_choice(path, value, map(str, allowed))
+    return value
 
 
-def _choices(allowed: Iterable[str]) -> Check:
-    """The check of a list of words, none of them twice."""
-
-    def check(path: str, value: Any) -> tuple[str, ...]:
-        if not isinstance(value, list):
-            raise OptionError(f"{path} is {value!r}; it must be a list")
-        for place, word in enumerate(value):
-            check_choice(f"{path}[{place}]", word, map(str, allowed))
-            if word in value[:place]:
-                raise OptionError(f"{path}[{place}] is {word!r} again; name each once")
-        return tuple(value)
-
-    return check
+def _words(path: str, value: Any, *, allowed: Iterable[str]) -> tuple[str, ...]:
+    """A list of words, none of them twice."""
+    if not isinstance(value, list):
+        raise OptionError(f"{path} is {value!r}; it must be a list")
+    for place, word in enumerate(value):
+        check_choice(f"{path}[{place}]", word, map(str, allowed))
+        if word in value[:place]:
+            raise OptionError(f"{path}[{place}] is {word!r} again; name each once")
+    return tuple(value)
 
 
 def _share(path: str, value: Any) -> float:
@@ -140,7 +131,9 @@ class NetworkPlan:
     # fields of TrainingOptions for a first training, of the layers without weights alone
     new_layers: Mapping[str, Any] | None = key(None, check=_any, table="train")
     until_all_correct: bool = key(False, check=_flag, table="train")  # training ends when it learned every image
-    detection: str = key(DETECTION[0], check=_choice(DETECTION), table="train")  # which images are attacked
+    detection: str = key(
+        DETECTION[0], check=partial(_word, allowed=DETECTION), table="train"
+    )  # which images are attacked
     train: Mapping[str, Any] | None = remaining_keys("train")  # fields of TrainingOptions; None if it is not trained
     input: Mapping[str, Any] = remaining_keys()  # keywords of Classifier: size, channels, mean, std, bounds, resize
 
@@ -151,7 +144,7 @@ class AttackPlan:
 
     name: str = key()
     label: str = key("")  # what it is called in tables
-    role: str = key(Role.BOUNDARY.value, check=_choice(Role))
+    role: str = key(Role.BOUNDARY.value, check=partial(_word, allowed=Role))
     sources: int = key(None, up_to="sources", least=MIN_SOURCES)  # images that it is tried on, at most
     reduced: str = key("")  # a setting below the paper's, in words
     # its noisy twins are as far from the images as its own adversarial ones, not as those of all attacks
@@ -182,7 +175,7 @@ class DetectorPlan:
     calibration: int = key(None, up_to="calibration", least=0)  # clean images that set its thresholds, at most
     reduced: str = key("")  # a setting below the method's own, in words
     # adversarial ones of each source in a fit to several attacks: one of an attack that is drawn, or every one
-    twins: str = key(TWINS[0], check=_choice(TWINS))
+    twins: str = key(TWINS[0], check=partial(_word, allowed=TWINS))
     overrides: Mapping[str, Any] = remaining_keys()  # options as the plan has them, the seed among them
 
     @property
@@ -204,51 +197,29 @@ class DetectorPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is to be evaluated.
-
-    Args:
-        name: of the plan.
-        seed: of splits, draws and attacks.
-        protocols: values of ProtocolName.
-        studies: values of StudyName.
-        ledger: file to append to, from the plan's folder; empty for one beside the plan.
-        source: of images, as the command line's --data has it.
-        skip: ranges of its images that are left out, by their places.
-        other: further sources with the same classes, taken together; empty if there is none.
-        credit: whose photographs the images are.
-        groups: coarse labels: by name, classes of the sources; empty for the sources' own labels.
-        sources: images for detection, at most.
-        calibration: further clean images that set thresholds, at most.
-        other_sources: images of the other sources for detection, at most.
-        chunk: images attacked between two savings.
-        network: to be guarded.
-        attacks: all of them.
-        detectors: all of them, the baseline among them.
-        scale: name of the tables that were laid over the plan; "here" for none.
-        folder: that paths in the plan start from.
-        data_dir: what stands for {data} in paths.
-    """
+    """What is to be evaluated."""
 
     name: str = key("")
-    seed: int = key(0, check=partial(check_whole, least=0, most=2**32 - 1))
-    protocols: tuple[str, ...] = key((ProtocolName.SAME_ATTACK.value,), check=_choices(ProtocolName))
-    studies: tuple[str, ...] = key((), check=_choices(StudyName))
-    ledger: str = key("")
-    source: str = key(check=_source, table="data")
-    skip: tuple[str, ...] = key((), check=_skip, table="data")
-    other: tuple[str, ...] = key((), check=_sources, table="data")
-    credit: str = key("", table="data")
+    seed: int = key(0, check=partial(check_whole, least=0, most=2**32 - 1))  # of splits, draws and attacks
+    protocols: tuple[str, ...] = key((ProtocolName.SAME_ATTACK.value,), check=partial(_words, allowed=ProtocolName))
+    studies: tuple[str, ...] = key((), check=partial(_words, allowed=StudyName))
+    ledger: str = key("")  # file to append to, from the plan's folder; empty for one beside the plan
+    source: str = key(check=_source, table="data")  # of images, as the command line's --data has it
+    skip: tuple[str, ...] = key((), check=_skip, table="data")  # ranges of its images that are left out, by place
+    other: tuple[str, ...] = key((), check=_sources, table="data")  # further sources, same classes, taken together
+    credit: str = key("", table="data")  # whose photographs the images are
+    # coarse labels: by name, classes of the sources; empty for the sources' own labels
     groups: Mapping[str, Sequence[int | str]] = key(dict, check=_groups, table="data")
-    sources: int = key(300, check=partial(check_whole, least=MIN_SOURCES), table="sizes")
-    calibration: int = key(1200, check=partial(check_whole, least=0), table="sizes")
+    sources: int = key(300, check=partial(check_whole, least=MIN_SOURCES), table="sizes")  # for detection, at most
+    calibration: int = key(1200, check=partial(check_whole, least=0), table="sizes")  # further clean images, at most
     other_sources: int = key(None, table="sizes", name="other", up_to="sources", least=MIN_SOURCES)
-    chunk: int = key(CHUNK, check=check_whole, table="sizes")
+    chunk: int = key(CHUNK, check=check_whole, table="sizes")  # images attacked between two savings
     network: NetworkPlan
     attacks: tuple[AttackPlan, ...]
-    detectors: tuple[DetectorPlan, ...]
-    scale: str = HERE
-    folder: Path = Path()
-    data_dir: Path | None = None
+    detectors: tuple[DetectorPlan, ...]  # the baseline among them
+    scale: str = HERE  # name of the tables that were laid over the plan
+    folder: Path = Path()  # that paths in the plan start from
+    data_dir: Path | None = None  # what stands for {data} in paths
 
     def attack(self, label: str) -> AttackPlan:
         """Returns the attack of that label."""
@@ -307,9 +278,8 @@ def check_plan(plan: Plan) -> None:
     if ProtocolName.OTHER_DATA in plan.protocols and not plan.other:
         raise OptionError("data.other is missing; data-transfer needs a second source with the same classes")
     if ProtocolName.OTHER_DATA in plan.protocols and not any(attack.transfer for attack in near):
-        raise OptionError(
-            "protocols hold data-transfer, but every boundary attack has transfer = false; let one take part"
-        )
+        problem = "protocols hold data-transfer, but every boundary attack has transfer = false"
+        raise OptionError(f"{problem}; let one take part")
     if ProtocolName.OTHER_STRENGTH in plan.protocols and not plan.labels(Role.STRENGTH):
         raise OptionError("protocols hold strength-transfer, but no attack has role = 'strength'; add one")
     for place, attack in enumerate(plan.attacks):

@@ -97,34 +97,33 @@ def _refuse_unknown(path: str, allowed: list[str]) -> NoReturn:
 def _read_fields(kind: type, content: Table, path: str, limits: Table | None = None) -> Table:
     """The values of all fields that are keys of a table, checked; `limits` bound those of attacks and detectors."""
     rules = [(each, each.metadata) for each in fields(kind) if each.metadata]
-    left = {"": dict(content)}  # keys that no field has taken yet, by table
-    for table in {rule["table"] for _, rule in rules} - {""}:
-        left[table] = dict(_check_table(f"{path}.{table}".lstrip("."), left[""].pop(table, {})))
+    tables = {rule["table"] for _, rule in rules} - {""}
+    left = {("", name): value for name, value in content.items() if name not in tables}  # what no field has taken yet
+    for table in tables:
+        inside = _check_table(f"{path}.{table}".lstrip("."), content.get(table, {}))
+        left |= {(table, name): value for name, value in inside.items()}
     values: Table = {}
-    known: dict[str, list[str]] = {table: [] for table in left}
-    for each, rule in sorted(rules, key=lambda pair: "remaining" in pair[1]):  # what is left over comes last
-        table = rule["table"]
-        if "remaining" in rule:
-            values[each.name], left[table] = left[table] if not table or table in content else None, {}
-            continue
-        name, check = rule["name"] or each.name, rule["check"]
-        known[table].append(name)
+    for each, rule in rules:
+        table, name = rule["table"], rule.get("name") or each.name
         key = ".".join(part for part in (path, table, name) if part)
-        default: Any = each.default if each.default_factory is MISSING else each.default_factory()
-        if rule["up_to"]:
-            default = {**(limits or {}), **values}[rule["up_to"]]
-        if name not in left[table]:
-            if default is MISSING:
-                raise OptionError(f"{key} is missing; it must be text")
-            values[each.name] = default
+        if "remaining" in rule:  # the last field of its table
+            rest = {place[1]: left.pop(place) for place in list(left) if place[0] == table}
+            values[each.name] = rest if not table or table in content else None
         elif rule["up_to"]:
-            values[each.name] = check_whole(key, left[table].pop(name), least=rule["least"], most=default)
+            most = {**(limits or {}), **values}[rule["up_to"]]
+            values[each.name] = check_whole(key, left.pop((table, name), most), least=rule["least"], most=most)
+        elif (table, name) in left:
+            values[each.name] = rule["check"](key, left.pop((table, name)))
+        elif each.default_factory is not MISSING:
+            values[each.name] = each.default_factory()
+        elif each.default is MISSING:
+            raise OptionError(f"{key} is missing; it must be text")
         else:
-            values[each.name] = check(key, left[table].pop(name))
-    known[""] += [table for table in left if table] + ["network", *LISTS]
-    for table in left:
-        for name in left[table]:
-            _refuse_unknown(f"{table}.{name}".lstrip("."), sorted(known[table]))
+            values[each.name] = each.default
+    for table, name in left:
+        known = [rule["name"] or each.name for each, rule in rules if rule["table"] == table]
+        known += [] if table else [*tables, "network", *LISTS]
+        _refuse_unknown(f"{table}.{name}".lstrip("."), sorted(known))
     return values
 
 
