@@ -1,10 +1,10 @@
 """What trials and studies read: the network, example sets, and clean images apart from them."""
 
-import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,45 +21,30 @@ from benfourier.evaluation.network import new_classifier
 from benfourier.evaluation.plan import Plan
 from benfourier.models.classifier import Classifier
 from benfourier.models.identity import classifier_digest
-from benfourier.models.weights import load_weights, save_weights, weights_digest
-from benfourier.store import artifact
+from benfourier.models.weights import weights_digest
 from benfourier.store.artifact import digest_of
 from benfourier.store.cache import Cache
 from benfourier.store.vocabulary import NOISY
 
 FOLDS = 5
-KIND, SCHEMA = "benfourier-evaluation-data", 1
-WEIGHTS, IMAGES = "weights.safetensors", "images.safetensors"
+FILE = "data.pt"
 EXTRA = ""  # stands for the extra clean images beside the labels of sources, which are never empty
 
 
 @dataclass(frozen=True, eq=False)
 class EvaluationData:
-    """What the trials of a plan work on.
-
-    Args:
-        plan: what is asked for.
-        cache: of arrays; None for none.
-        classifier: the network.
-        images: by source, in the order in which they were selected; those that detectors are fitted to come first.
-        calibration: clean images that set thresholds.
-        misclassified: other clean images, which the network classifies wrongly.
-        extra_clean: labelled clean images beside all of these, for detectors that learn from some.
-        data_digests: of the sources.
-        network_facts: what a run's record says about the network.
-        example_sets: by source; attacks of one noise group share a set. Empty before the attacks.
-    """
+    """What the trials of a plan work on."""
 
     plan: Plan
-    cache: Cache | None
+    cache: Cache | None  # of arrays
     classifier: Classifier
-    images: Mapping[str, LabelledImages]
-    calibration: Tensor
-    misclassified: Tensor
-    extra_clean: LabelledImages | None
-    data_digests: Mapping[str, str]
-    network_facts: Mapping[str, object]
-
+    images: Mapping[str, LabelledImages]  # by source, as they were selected; first those that detectors are fitted to
+    calibration: Tensor  # clean images that set thresholds
+    misclassified: Tensor  # other clean images, which the network classifies wrongly
+    extra_clean: LabelledImages | None  # beside all of these, for detectors that learn from some
+    data_digests: Mapping[str, str]  # of the sources
+    network_facts: Mapping[str, object]  # what a run's record says about the network
+    # by source; attacks of one noise group share a set; empty before the attacks
     example_sets: Mapping[str, tuple[Examples, ...]] = field(default_factory=dict)
 
     @property
@@ -162,45 +147,29 @@ class EvaluationData:
 
     def save(self, folder: Path) -> None:
         """Writes everything but the plan to a folder, for other processes."""
-        save_weights(self.classifier.module, folder / WEIGHTS)
-        for source, sets in self.example_sets.items():
-            for place, examples in enumerate(sets):
-                examples.save(_set_path(folder, source == self.other, place))
-        arrays = {"calibration": self.calibration.numpy(), "misclassified": self.misclassified.numpy()}
         labelled = {**self.images, **({} if self.extra_clean is None else {EXTRA: self.extra_clean})}
-        for source, images in labelled.items():
-            arrays |= {f"images {source}": images.images.numpy(), f"labels {source}": images.labels.numpy()}
         content = {
+            "weights": self.classifier.module.state_dict(),
             "classes": self.classifier.classes,
-            "ids": {source: images.ids for source, images in labelled.items()},
-            "sets": {source: len(sets) for source, sets in self.example_sets.items()},
-            "data digests": dict(self.data_digests),
-            "network facts": dict(self.network_facts),
+            "images": {name: (each.images, each.labels, each.ids) for name, each in labelled.items()},
+            "apart": (self.calibration, self.misclassified),
+            "digests": dict(self.data_digests),
+            "facts": dict(self.network_facts),
+            "sets": {source: [_plain(each) for each in sets] for source, sets in self.example_sets.items()},
         }
-        artifact.write(folder / IMAGES, KIND, SCHEMA, {"content": json.dumps(content)}, arrays)
+        torch.save(content, folder / FILE)
 
     @classmethod
     def load(cls, folder: Path, plan: Plan, cache: Cache | None) -> "EvaluationData":
         """Returns what save wrote."""
-        manifest, arrays = artifact.read(folder / IMAGES, KIND, SCHEMA)
-        content = json.loads(manifest["content"])
-        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-        labelled = {
-            source: LabelledImages(tensors[f"images {source}"], tensors[f"labels {source}"], tuple(ids))
-            for source, ids in content["ids"].items()
-        }
-        classes = content["classes"]
-        classifier = replace(new_classifier(plan), classes=None if classes is None else tuple(classes))
-        load_weights(classifier.module, folder / WEIGHTS)
+        content = torch.load(folder / FILE, weights_only=True)
+        classifier = replace(new_classifier(plan), classes=content["classes"])
+        classifier.module.load_state_dict(content["weights"])
         classifier.module.eval().requires_grad_(False)
-        extra_clean, facts = labelled.pop(EXTRA, None), content["network facts"]
-        apart = (tensors["calibration"], tensors["misclassified"], extra_clean)
-        data = cls(plan, cache, classifier, labelled, *apart, content["data digests"], facts)
-        sets = {
-            source: tuple(Examples.load(_set_path(folder, source == data.other, place)) for place in range(count))
-            for source, count in content["sets"].items()
-        }
-        return replace(data, example_sets=sets)
+        images = {name: LabelledImages(*parts) for name, parts in content["images"].items()}
+        apart = (*content["apart"], images.pop(EXTRA, None), content["digests"], content["facts"])
+        sets = {source: tuple(Examples(**each) for each in sets) for source, sets in content["sets"].items()}
+        return cls(plan, cache, classifier, images, *apart, sets)
 
 
 def assign_folds(labels: Iterable[int]) -> list[int]:
@@ -218,8 +187,6 @@ def one_twin(examples: Examples) -> Examples:
 
     So a fit to several attacks has as many rows, and as large a share of adversarial ones, as a fit to one.
     """
-    if len(examples.attacks) == 1:
-        return examples.for_attack(examples.attacks[0])
     succeeded = _successes(examples)
     chosen = np.zeros_like(succeeded)
     for row, name in enumerate(examples.ids):
@@ -249,5 +216,6 @@ def _digest(examples: Examples, attack: str) -> str:
     return digest_of((attack, *examples.ids, *(array.numpy() for array in (*arrays, examples.labels))))
 
 
-def _set_path(folder: Path, is_other: bool, place: int) -> Path:
-    return folder / f"{'second' if is_other else 'first'}-{place}.examples"
+def _plain(examples: Examples) -> dict[str, Any]:
+    """The fields of examples, as torch reads them from a file without running code of it."""
+    return {name: dict(value) if isinstance(value, Mapping) else value for name, value in vars(examples).items()}
