@@ -4,7 +4,7 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -95,28 +95,32 @@ class LocalPool:
         self, function: Callable[[Value, Task], Result], shared: Shared[Value], tasks: Sequence[Task]
     ) -> Iterator[tuple[Task, Result | TaskFailure]]:
         """Yields each task with its result, as they are done; leaving the loop early ends all processes."""
-        waiting = list(reversed(tasks))
-        busy: dict[Connection, _Worker[Task]] = {}
+        waiting, busy = list(reversed(tasks)), dict[Connection, tuple[SpawnProcess, Task]]()
         call = _Call(function, shared)
         try:
             while waiting or busy:
                 while waiting and len(busy) < self.workers:
-                    worker: _Worker[Task] = _Worker.start(call)
-                    busy[worker.connection] = worker
-                    worker.send(waiting.pop())
+                    connection, process = _start(call)
+                    busy[connection] = process, waiting.pop()
+                    _send(connection, busy[connection][1])
                 for connection in wait(list(busy)):
                     assert isinstance(connection, Connection)
-                    worker = busy[connection]
-                    task, result = worker.receive()
-                    if waiting and worker.process.is_alive():
-                        worker.send(waiting.pop())
+                    process, task = busy[connection]
+                    try:
+                        result = connection.recv()
+                    except (EOFError, OSError):
+                        process.join()
+                        result = TaskFailure(f"the process that ran it ended with code {process.exitcode}")
+                    if waiting and process.is_alive():
+                        busy[connection] = process, waiting.pop()
+                        _send(connection, busy[connection][1])
                     else:
                         del busy[connection]
-                        worker.end()
+                        _end(connection, process)
                     yield task, result
         finally:
-            for worker in busy.values():
-                worker.end()
+            for connection, (process, _) in busy.items():
+                _end(connection, process)
 
 
 @dataclass
@@ -137,40 +141,32 @@ class _Call(Generic[Value, Task, Result]):
             return TaskFailure(f"{type(error).__name__}: {error}")
 
 
-@dataclass
-class _Worker(Generic[Task]):
-    process: SpawnProcess
-    connection: Connection
-    tasks: list[Task]
+def _start(call: "_Call[Any, Any, Any]") -> tuple[Connection, SpawnProcess]:
+    """A process with one thread that runs the tasks sent to it."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_work, args=(theirs, call), daemon=True)
+    before = dict(os.environ)
+    os.environ.update(dict.fromkeys(ONE_THREAD, "1"))  # libraries read these when the process loads them
+    try:
+        process.start()
+    finally:
+        for name in ONE_THREAD:
+            del os.environ[name]
+        os.environ.update(before)
+    theirs.close()
+    return ours, process
 
-    @classmethod
-    def start(cls, call: "_Call[Any, Task, Any]") -> "_Worker[Task]":
-        context = multiprocessing.get_context("spawn")
-        ours, theirs = context.Pipe()
-        with _one_thread():
-            process = context.Process(target=_work, args=(theirs, call), daemon=True)
-            process.start()
-        theirs.close()
-        return cls(process, ours, [])
 
-    def send(self, task: Task) -> None:
-        self.tasks.append(task)
-        try:
-            self.connection.send(task)
-        except OSError:
-            return  # the process has died; `receive` says so
+def _send(connection: Connection, task: Task) -> None:
+    with suppress(OSError):  # the process has died; receiving the result says so
+        connection.send(task)
 
-    def receive(self) -> tuple[Task, Any]:
-        try:
-            return self.tasks[-1], self.connection.recv()
-        except (EOFError, OSError):
-            self.process.join()
-            return self.tasks[-1], TaskFailure(f"the process that ran it ended with code {self.process.exitcode}")
 
-    def end(self) -> None:
-        self.connection.close()
-        self.process.terminate()
-        self.process.join()
+def _end(connection: Connection, process: SpawnProcess) -> None:
+    connection.close()
+    process.terminate()
+    process.join()
 
 
 def _work(connection: Connection, call: "_Call[Any, Any, Any]") -> None:
@@ -190,16 +186,3 @@ def _end_with_parent() -> None:
     assert parent is not None
     parent.join()
     os._exit(1)  # in the middle of a task too: nobody is left to read its result
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Lets processes that start in the block have one thread each."""
-    before = {name: os.environ.get(name) for name in ONE_THREAD}
-    os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            del os.environ[name]
-            os.environ.update({} if value is None else {name: value})
