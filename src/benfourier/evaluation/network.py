@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -79,21 +79,13 @@ def open_network(plan: Plan, cache: Cache | None, show_progress: bool | None = N
         share, seed = plan.network.share, plan.network.train["seed"]
         parts = split(source.ids, source.labels, {"learn": share, "measure": 1 - share}, seed=seed)
         learned, held_out = parts["learn"], parts["measure"]
-        _open_trained(plan, classifier, source, cache, show_progress)
+        for kind, options, frozen in _trainings(plan):
+            with _freeze(classifier, frozen):
+                _train(classifier, source, options, share, kind, cache, show_progress)
     classifier.module.eval().requires_grad_(False)
     if classifier.classes is None:
         classifier = replace(classifier, classes=source.classes)
     return OpenNetwork(classifier, source, other, learned, held_out)
-
-
-def _open_trained(plan: Plan, classifier: Classifier, source: Source, cache: Cache | None, show: bool | None) -> None:
-    """Gives a classifier the weights of the plan's training, from the cache or by training it."""
-    network = plan.network
-    trainings = [] if network.new_layers is None else [(NEW_LAYERS, network.new_layers, _first_weights(plan))]
-    trainings += [(ALL_CORRECT if network.until_all_correct else "", network.train or {}, {})]
-    for kind, options, frozen in trainings:
-        with _freeze(classifier, frozen):
-            _train(classifier, source, plan, options, kind, cache, show)
 
 
 @contextmanager
@@ -113,17 +105,25 @@ def _freeze(classifier: Classifier, weights: Mapping[str, Tensor]) -> Iterator[N
         part.requires_grad_(True)
 
 
+def _trainings(plan: Plan) -> Iterator[tuple[str, TrainingOptions, Mapping[str, Tensor]]]:
+    """The trainings that follow one another: their kind, their options, and weights that stay as they are."""
+    network = plan.network
+    if network.new_layers is not None:
+        yield NEW_LAYERS, TrainingOptions(**network.new_layers), _first_weights(plan)
+    if network.train is not None:
+        yield ALL_CORRECT if network.until_all_correct else "", TrainingOptions(**network.train), {}
+
+
 def _train(
     classifier: Classifier,
     source: Source,
-    plan: Plan,
-    stage: Mapping[str, Any],
+    options: TrainingOptions,
+    share: float,
     kind: str,
     cache: Cache | None,
     show: bool | None,
 ) -> None:
     """Trains the module, unless the cache has its weights; an interrupted training goes on from its last epoch."""
-    options, share = TrainingOptions(**stage), plan.network.share
     first = (__version__, torch.__version__, repr(classifier.module), weights_digest(classifier.module))
     # the class of the options was once called Recipe: the keys of weights in caches stay what they were
     settings = repr((options, share)).replace("TrainingOptions(", "Recipe(")
@@ -178,17 +178,13 @@ def check_files(plan: Plan) -> None:
         image_credits(plan.locate(plan.source), plan.credit)
     if plan.network.weights not in ("", ZOO_WEIGHTS) and not plan.weights_path.is_file():
         raise PlanError(f"network.weights is {plan.network.weights!r}; there is no such file beside the plan")
-    selections = [
-        (f"{option} of detector {entry.label!r}: ", getattr(entry.method, option))
-        for entry in plan.detectors
-        for option in ("layers", "layer")
-        if getattr(entry.method, option, None) is not None
-    ]
-    classifier = new_classifier(plan) if selections else None
-    for key, layers in selections:
-        words = [layers] if isinstance(layers, str) else [word for word in layers if word != INPUT]
-        if classifier is not None and words:
-            with _plan_errors(key):
+    classifier = None
+    for entry, option in product(plan.detectors, ("layers", "layer")):
+        layers = getattr(entry.method, option, None)
+        words = [layers] if isinstance(layers, str) else [word for word in layers or () if word != INPUT]
+        if words:
+            classifier = classifier or new_classifier(plan)
+            with _plan_errors(f"{option} of detector {entry.label!r}: "):
                 classifier.layer_names(words, pass_through=True)
 
 
