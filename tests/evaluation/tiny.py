@@ -7,8 +7,9 @@ from torch import nn
 
 import benfourier as bf
 from benfourier.evaluation.evaluation_data import EvaluationData
+from benfourier.evaluation.executors import Serial
 from benfourier.evaluation.plan_file import read_plan
-from benfourier.evaluation.prepare import prepare
+from benfourier.evaluation.prepare import attack_images, open_images
 from benfourier.store.cache import open_cache
 
 PLAN = """
@@ -70,4 +71,5 @@ def changed(*pairs: tuple[str, str]) -> str:
 @cache
 def prepared(folder: Path, text: str = PLAN) -> EvaluationData:
     """The data of a plan, made once per process."""
-    return prepare(read_plan(plan_in(folder, text)), open_cache(True), False)
+    images = open_images(read_plan(plan_in(folder, text)), open_cache(True), False)
+    return attack_images(images, Serial(), lambda _: None, False)

@@ -23,7 +23,7 @@ from benfourier.data.sources import Source
 from benfourier.data.splits import Indices, stratified_order
 from benfourier.errors import InputError
 from benfourier.evaluation.evaluation_data import EvaluationData
-from benfourier.evaluation.executors import Executor, SavedFolder, Serial
+from benfourier.evaluation.executors import Executor, SavedFolder
 from benfourier.evaluation.network import OpenNetwork, open_network
 from benfourier.evaluation.plan import AttackPlan, Plan
 from benfourier.metrics.intervals import clopper_pearson
@@ -42,19 +42,16 @@ WORK = "work-"  # beginning of the names of folders that processes share
 Report = Callable[[AttackSummary], object]
 
 
-def prepare(plan: Plan, cache: Cache | None, show_progress: bool | None = None) -> EvaluationData:
-    """Returns the data of a plan's trials, made in this process."""
-    return attack_images(open_images(plan, cache, show_progress), Serial(), lambda _: None, show_progress)
-
-
 def open_images(plan: Plan, cache: Cache | None, show_progress: bool | None = None) -> EvaluationData:
     """Returns the data before any attack: the network, trained first if need be, and the images by use."""
     network = open_network(plan, cache, show_progress)
     source, other = network.source, network.other
     choose = partial(select_images, network.classifier, seed=plan.seed, show_progress=show_progress)
-    learned = _learned_images(network) if len(network.learned) else None
-    known = frozenset() if learned is None else frozenset(content_ids(learned.images))
-    from_learned = None
+    learned, from_learned, known = None, None, frozenset[str]()
+    if len(network.learned):
+        batch = read(source, network.learned, [], show=False)
+        learned = replace(batch, images=load_images(batch.images, network.classifier, layout="NCHW"))
+        known = frozenset(content_ids(learned.images))
     if plan.network.detection == "learned":
         from_learned = choose(source, network.learned, sources=plan.sources)
         learned = None  # they are for detection, and no detector may learn from them all
@@ -73,7 +70,7 @@ def open_images(plan: Plan, cache: Cache | None, show_progress: bool | None = No
             f"to set thresholds: {len(first.sources)} are source images (sizes.sources is {plan.sources}); ask for "
             "fewer, or for calibration = 0, which sets none"
         )
-    extra_clean = (learned or first.extra_clean) if takes_clean else None
+    extra_clean = (learned or first.extra_clean or None) if takes_clean else None
     images, digests = {source.name: (from_learned or first).sources}, {source.name: source.digest}
     if other is not None:
         used = [images[source.name].images, first.calibration, first.misclassified]
@@ -95,7 +92,7 @@ class Selection:
     sources: LabelledImages  # classified correctly, for detection
     calibration: Tensor  # the next clean images, classified correctly or not; they set thresholds
     misclassified: Tensor  # other images
-    extra_clean: LabelledImages | None  # images after those for calibration
+    extra_clean: LabelledImages  # images after those for calibration
     classified: int  # how many images were classified
     correct: int  # how many of them correctly
     unreadable: int
@@ -126,7 +123,7 @@ def select_images(
         known: content ids of images that must not be selected; copies of an image are passed over too.
         show_progress: True or False to force the bar; None draws it on a terminal.
     """
-    limits = {"sources": sources, "calibration": calibration, "extra clean": extra_clean}
+    limits = {"sources": sources, "calibration": calibration, "extra_clean": extra_clean}
     uses: dict[str, list[tuple[Tensor, int, str]]] = {use: [] for use in (*limits, "misclassified")}
     order = rows[stratified_order([source.ids[row] for row in rows], source.labels[rows], seed=seed)]
     seen, classified, correct, extra = set(known), 0, 0, 0
@@ -158,28 +155,14 @@ def select_images(
             f"least {MIN_SOURCES}: check the weights, the order of the classes and the network's mean and std, or "
             "train it longer"
         )
-    selected = {use: _to_labelled_images(entries, images) for use, entries in uses.items()}
-    return Selection(
-        sources=selected["sources"],
-        calibration=selected["calibration"].images,
-        misclassified=selected["misclassified"].images,
-        extra_clean=selected["extra clean"] if uses["extra clean"] else None,
-        classified=classified,
-        correct=correct,
-        unreadable=len(refusals),
-    )
+    clean, calibrating, extra_images, wrong = (_to_labelled_images(entries, images) for entries in uses.values())
+    return Selection(clean, calibrating.images, wrong.images, extra_images, classified, correct, len(refusals))
 
 
 def _to_labelled_images(entries: Sequence[tuple[Tensor, int, str]], like: Tensor) -> LabelledImages:
     images = torch.stack([image for image, _, _ in entries]) if entries else like[:0]
     labels = torch.tensor([label for _, label, _ in entries], dtype=torch.int64)
     return LabelledImages(images, labels, tuple(name for _, _, name in entries))
-
-
-def _learned_images(network: OpenNetwork) -> LabelledImages:
-    """The images that the network learned from."""
-    batch = read(network.source, network.learned, [], show=False)
-    return LabelledImages(load_images(batch.images, network.classifier, layout="NCHW"), batch.labels, batch.ids)
 
 
 def _network_facts(
@@ -225,9 +208,25 @@ def attack_chunk(data: EvaluationData, chunk: AttackChunk) -> None:
 def attack_images(
     data: EvaluationData, executor: Executor, report: Report, show_progress: bool | None = None
 ) -> EvaluationData:
-    """Returns the data with its example sets, all images attacked; `report` gets the summary of each attack."""
-    if data.cache is not None:
-        _attack_chunks(data, data.cache, executor, show_progress)
+    """Returns the data with its example sets, all images attacked; `report` gets the summary of each attack.
+
+    Processes leave attacked chunks in the cache. One that fails is left to whoever joins the chunks, who says what is
+    wrong.
+    """
+    chunks = [
+        AttackChunk(source, attack.label, start)
+        for source, images in data.images.items()
+        for attack in data.plan_of(source).attacks
+        for start in range(0, min(attack.sources, len(images)), data.plan.chunk)
+        if data.cache is not None
+    ]
+    # expensive attacks come first, so that no process waits for them at the end
+    chunks.sort(key=lambda chunk: -ATTACKS[data.plan.attack(chunk.attack).name.partition(":")[0]].cost)
+    load = partial(EvaluationData.load, plan=data.plan, cache=data.cache)
+    bar = progress.bar(len(chunks), "attacks, in chunks", show=show_progress)
+    with work_folder(data.cache) as folder, bar as advance:
+        for chunk, _ in executor.run(attack_chunk, SavedFolder(data, folder, load), chunks):
+            advance(1, chunk.attack)
     sets = {source: _example_sets(data, source, report, show_progress) for source in data.images}
     return replace(data, example_sets=sets)
 
@@ -241,22 +240,6 @@ def work_folder(cache: Cache | None) -> Iterator[Path]:
             shutil.rmtree(left, ignore_errors=True)
     with TemporaryDirectory(prefix=WORK, dir=home) as folder:
         yield Path(folder)
-
-
-def _attack_chunks(data: EvaluationData, cache: Cache, executor: Executor, show: bool | None) -> None:
-    """Attacks all chunks. One that fails is left to whoever joins the chunks, who says what is wrong."""
-    chunks = [
-        AttackChunk(source, attack.label, start)
-        for source, images in data.images.items()
-        for attack in data.plan_of(source).attacks
-        for start in range(0, min(attack.sources, len(images)), data.plan.chunk)
-    ]
-    # expensive attacks come first, so that no process waits for them at the end
-    chunks.sort(key=lambda chunk: -ATTACKS[data.plan.attack(chunk.attack).name.partition(":")[0]].cost)
-    load = partial(EvaluationData.load, plan=data.plan, cache=cache)
-    with work_folder(cache) as folder, progress.bar(len(chunks), "attacks, in chunks", show=show) as advance:
-        for chunk, _ in executor.run(attack_chunk, SavedFolder(data, folder, load), chunks):
-            advance(1, chunk.attack)
 
 
 def _example_sets(data: EvaluationData, source: str, report: Report, show: bool | None) -> tuple[Examples, ...]:
