@@ -62,36 +62,25 @@ class _Comparison:
 
 def ks_jobs(
     classifier: Classifier,
-    parts: Sequence[DataPart],
+    parts: Sequence[DataPart],  # those called train are compared with test of the same source and with out-of-sample
     *,
-    seed: int = 0,
-    draws: int = 1000,
-    bootstrap: int = 1000,
-    samples: int = 500,
-    orders: int = 16,
+    seed: int = 0,  # of the draws of H1, which belong to an image
+    draws: int = 1000,  # two-sample tests per image in H1, whose p are averaged
+    bootstrap: int = 1000,  # samples per shape that are fitted again, for the valid p of H1; 0 for none
+    samples: int = 500,  # numbers drawn from an image's fit for one test
+    orders: int = 16,  # MBF features in H2
 ) -> Iterator[Job]:
     """Yields H1 of every kind of every part, H2 of the paper's pairs, and H2 of every kind between two parts.
 
     Pairs of which an attack is missing or never succeeded are left out.
-
-    Args:
-        classifier: the network.
-        parts: examples; those called train are compared with test of the same source and with out-of-sample.
-        seed: of the draws of H1, which belong to an image.
-        draws: two-sample tests per image in H1, whose p are averaged.
-        bootstrap: samples per shape that are fitted again, for the valid p of H1; 0 for none.
-        samples: numbers drawn from an image's fit for one test.
-        orders: MBF features in H2.
     """
     check_seed(seed)
     settings = {"draws": draws, "samples": samples, "bootstrap": bootstrap}
     network = digest_of_network(classifier)
-    outputs: dict[ImageKind, SoftmaxOutput] = {}  # several jobs need those of one kind
+    output_of = cache(lambda kind: softmax_output(classifier, kind.images, orders))  # several jobs need those of one
 
     def compare(comparison: _Comparison, key: str) -> Iterator[KsResult]:
-        for kind in comparison.kinds:
-            outputs[kind] = outputs.get(kind) or softmax_output(classifier, kind.images, orders)
-        sets = [outputs[kind] for kind in comparison.kinds]
+        sets = [output_of(kind) for kind in comparison.kinds]
         if comparison.study == KS_POSTERIORS:
             yield _posteriors_result(key, comparison, sets[0], seed, settings)
         else:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import torch
@@ -33,7 +33,6 @@ SOURCES: Mapping[str, int] = {Split.TRAIN: 240, Split.TEST: 120}  # images, at m
 ENTRIES = 512  # of an activation that a fit looks at
 ORDERS = 16
 Floats = NDArray[np.float64]
-Fits = Callable[[str, str], "LayerFits"]  # split and kind
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,115 +48,93 @@ def layer_jobs(
     classifier: Classifier, parts: Sequence[DataPart], attacks: Sequence[str], *, seed: int = 0
 ) -> Iterator[Job]:
     """Yields the fits of every kind in train and test, and the noise controls of each of the attacks."""
-    network, kinds = digest_of_network(classifier), _kinds(parts, attacks)
-    identities = [kind.identity for split in SOURCES for kind in kinds[split].values()]
-    fitted: dict[tuple[str, str], LayerFits] = {}  # controls use the fits again
-
-    def key(*names: str) -> tuple[str]:
-        return (digest_of((network, "layers", str(seed), *names, *identities)),)
-
-    def fits(split: str, name: str) -> LayerFits:
-        if (split, name) not in fitted:
-            fitted[split, name] = fit_layers(classifier, kinds[split][name].images, seed=seed)
-        return fitted[split, name]
-
-    def layer_fit(split: str, name: str, own: str) -> Iterator[LayerFit]:
-        yield _layer_fit(classifier, own, kinds[split][name], fits(split, name))
-
-    for split in SOURCES:
-        for name in kinds[split]:
-            yield Job(f"{split}: {name}", key("fit", split, name), partial(layer_fit, split, name))
-    for attack in (name for name in attacks if name in kinds[Split.TRAIN] and name in kinds[Split.TEST]):
-        for what in NOISE_CONTROLS:
-            make = partial(_control, classifier, kinds, fits, attack, what, seed)
-            yield Job(f"{what} for {attack}", key(attack, what), make)
-
-
-def _kinds(parts: Sequence[DataPart], attacks: Sequence[str]) -> dict[str, dict[str, ImageKind]]:
-    """Kinds of the first images of train and test, by split and name."""
-    names, kinds = (CLEAN, NOISY, *attacks), {}
+    kinds: dict[str, dict[str, ImageKind]] = {}  # of the first images, by split and name
     for part in (part for part in parts if part.split in SOURCES):
         count = min(SOURCES[part.split], len(part.examples))
         first = DataPart(part.source, part.split, part.examples.take(range(count), "first"))
+        names = (CLEAN, NOISY, *attacks)
         kinds[str(part.split)] = {kind.name: kind for kind in image_kinds(first) if kind.name in names}
-    return kinds
+    fits_of = cache(lambda kind: fit_layers(classifier, kind.images, seed=seed))  # controls use them again
+    network, study = digest_of_network(classifier), _LayerStudy(classifier, kinds, fits_of, seed)
+    identities = [kind.identity for split in SOURCES for kind in kinds[split].values()]
+
+    def job(title: str, make: Callable[[str], Iterator[LayerFit | NoiseControl]], *names: str) -> Job:
+        return Job(title, (digest_of((network, "layers", str(seed), *names, *identities)),), make)
+
+    for split in SOURCES:
+        for name, kind in kinds[split].items():
+            yield job(f"{split}: {name}", partial(study.layer_fit, kind), "fit", split, name)
+    for attack in (name for name in attacks if name in kinds[Split.TRAIN] and name in kinds[Split.TEST]):
+        for what in NOISE_CONTROLS:
+            yield job(f"{what} for {attack}", partial(study.control, attack, what), attack, what)
 
 
-def _layer_fit(classifier: Classifier, key: str, kind: ImageKind, fits: LayerFits) -> LayerFit:
-    def over_images(values: Floats, average: Callable[[Floats], object]) -> NDArray[np.float32]:
-        columns = [column[np.isfinite(column)] for column in values.T]
-        return np.array([average(column) if len(column) else np.nan for column in columns], np.float32)
+@dataclass(frozen=True, eq=False)
+class _LayerStudy:
+    """What the jobs of one study share."""
 
-    return LayerFit(
-        key=key,
-        source=kind.part.source,
-        split=kind.part.split,
-        kind=kind.name,
-        layers=tuple(layer.name for layer in mbf_layers(classifier, kind.images)),
-        images=len(kind.ids),
-        distance=over_images(fits.distances, np.mean),
-        shape=over_images(fits.shapes, np.median),
-        offset=over_images(fits.offsets, np.mean),
-    )
+    classifier: Classifier
+    kinds: Mapping[str, Mapping[str, ImageKind]]  # by split and name
+    fits_of: Callable[[ImageKind], LayerFits]
+    seed: int
 
+    def layer_fit(self, kind: ImageKind, key: str) -> Iterator[LayerFit]:
+        fits = self.fits_of(kind)
 
-def _control(
-    classifier: Classifier,
-    kinds: Mapping[str, Mapping[str, ImageKind]],
-    fits: Fits,
-    attack: str,
-    what: str,
-    seed: int,
-    key: str,
-) -> Iterator[NoiseControl]:
-    """AUROC of mbf fitted to train and tested on test: on the activations themselves, or on noise."""
-    fit, test = (
-        _rows(classifier, kinds[split], partial(fits, split), attack, what, seed + place)
-        for place, split in enumerate(SOURCES)
-    )
-    try:
-        scores = fit_head(make_method(MBF).head_options, fit)[0].score(test.features).numpy()
-    except BenfourierError:
-        return  # too few rows of one side
-    yield NoiseControl(
-        key=key,
-        source=kinds[Split.TEST][attack].part.source,
-        attack=attack,
-        features=what,
-        sources=len(set(fit.sources)),
-        tested=len(set(test.sources)),
-        auroc=Bootstrap(seed).estimate(auroc, ScoreSample(scores, test.adversarial, test.sources)),
-    )
+        def over_images(values: Floats, average: Callable[[Floats], object]) -> NDArray[np.float32]:
+            columns = [column[np.isfinite(column)] for column in values.T]
+            return np.array([average(column) if len(column) else np.nan for column in columns], np.float32)
 
+        yield LayerFit(
+            key=key,
+            source=kind.part.source,
+            split=kind.part.split,
+            kind=kind.name,
+            layers=tuple(layer.name for layer in mbf_layers(self.classifier, kind.images)),
+            images=len(kind.ids),
+            distance=over_images(fits.distances, np.mean),
+            shape=over_images(fits.shapes, np.median),
+            offset=over_images(fits.offsets, np.mean),
+        )
 
-def _rows(
-    classifier: Classifier,
-    kinds: Mapping[str, ImageKind],
-    fits: Callable[[str], LayerFits],
-    attack: str,
-    what: str,
-    seed: int,
-) -> FeatureTable:
-    """Features of clean, noisy and attacked images of the sources on which the attack succeeded."""
-    succeeded = set(kinds[attack].ids)
-    clean_rows = {name: row for row, name in enumerate(kinds[CLEAN].ids)}
-    random = np.random.default_rng(seed)
-    layers = mbf_layers(classifier, kinds[CLEAN].images)
-    values, sources, names = [], list[str](), list[str]()
-    for kind in (kinds[name] for name in (CLEAN, NOISY, attack)):
-        rows = [row for row, name in enumerate(kind.ids) if name in succeeded]
-        ids = [kind.ids[row] for row in rows]
-        if what == ACTIVATIONS:
-            magnitudes = features(classifier, kind.images[rows], ORDERS, show_progress=False)
-            values.append(torch.from_numpy(magnitudes).double())
-        else:
-            shapes = fits(kind.name).shapes[rows]
-            twins = fits(CLEAN).shapes[[clean_rows[name] for name in ids]]
-            values.append(_noise_features(shapes if what == OWN_SHAPES else twins, layers, random))
-        sources += ids
-        names += [kind.name] * len(ids)
-    adversarial = np.array([name == attack for name in names])
-    return FeatureTable(torch.cat(values), adversarial, tuple(sources), tuple(names))
+    def control(self, attack: str, what: str, key: str) -> Iterator[NoiseControl]:
+        """AUROC of mbf fitted to train and tested on test: on the activations themselves, or on noise."""
+        fit, test = (self.rows(split, attack, what, self.seed + place) for place, split in enumerate(SOURCES))
+        try:
+            scores = fit_head(make_method(MBF).head_options, fit)[0].score(test.features).numpy()
+        except BenfourierError:
+            return  # too few rows of one side
+        yield NoiseControl(
+            key=key,
+            source=self.kinds[Split.TEST][attack].part.source,
+            attack=attack,
+            features=what,
+            sources=len(set(fit.sources)),
+            tested=len(set(test.sources)),
+            auroc=Bootstrap(self.seed).estimate(auroc, ScoreSample(scores, test.adversarial, test.sources)),
+        )
+
+    def rows(self, split: str, attack: str, what: str, seed: int) -> FeatureTable:
+        """Features of clean, noisy and attacked images of the sources on which the attack succeeded."""
+        clean, noisy, attacked = (self.kinds[split][name] for name in (CLEAN, NOISY, attack))
+        succeeded, clean_rows = set(attacked.ids), {name: row for row, name in enumerate(clean.ids)}
+        layers, random = mbf_layers(self.classifier, clean.images), np.random.default_rng(seed)
+        values, sources, names = [], list[str](), list[str]()
+        for kind in (clean, noisy, attacked):
+            rows = [row for row, name in enumerate(kind.ids) if name in succeeded]
+            ids = [kind.ids[row] for row in rows]
+            if what == ACTIVATIONS:
+                magnitudes = features(self.classifier, kind.images[rows], ORDERS, show_progress=False)
+                values.append(torch.from_numpy(magnitudes).double())
+            elif what == OWN_SHAPES:
+                values.append(_noise_features(self.fits_of(kind).shapes[rows], layers, random))
+            else:
+                twins = self.fits_of(clean).shapes[[clean_rows[name] for name in ids]]
+                values.append(_noise_features(twins, layers, random))
+            sources += ids
+            names += [kind.name] * len(ids)
+        adversarial = np.array([name == attack for name in names])
+        return FeatureTable(torch.cat(values), adversarial, tuple(sources), tuple(names))
 
 
 def _noise_features(shapes: Floats, layers: Sequence[Layer], random: np.random.Generator) -> Tensor:

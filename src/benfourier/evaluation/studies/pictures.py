@@ -26,28 +26,19 @@ Pixels = NDArray[np.uint8]
 
 
 def picture_jobs(
-    classifier: Classifier,
+    classifier: Classifier,  # with class names, labels are words
     parts: Sequence[DataPart],
-    folder: str | PathLike[str],
+    folder: str | PathLike[str],  # for PNGs, beside the ledger; records name them as "folder/name.png"
     *,
-    each: int = 3,
-    side: int = 160,
-    seed: int = 0,
-    credit: Credit = lambda _: "",
+    each: int = 3,  # pictures per attack and source
+    side: int = 160,  # of the PNGs, at most; smaller images stay as they are
+    seed: int = 0,  # another seed chooses other images
+    credit: Credit = lambda _: "",  # whose a photograph is, by its id
 ) -> Iterator[Job]:
     """Yields a few pictures of each attack on each source; files are written even if their records are known.
 
-    Source images on which most attacks succeeded come first, so that attacks are shown on the same images.
-
-    Args:
-        classifier: the network; with class names, labels are words.
-        parts: examples.
-        folder: where PNGs are written, beside the ledger; records name files as "folder/name.png". Files that are
-            there are left alone, since their names are digests of their pixels.
-        each: pictures per attack and source.
-        side: of the PNGs, at most; smaller images stay as they are.
-        seed: another seed chooses other images.
-        credit: whose a photograph is, by its id.
+    Source images on which most attacks succeeded come first, so that attacks are shown on the same images. Files that
+    are there are left alone, since their names are digests of their pixels.
     """
     check_whole("each", each)
     check_whole("side", side)
