@@ -101,28 +101,16 @@ class Selection:
 def select_images(
     classifier: Classifier,
     source: Source,
-    rows: Indices,
+    rows: Indices,  # of the source that may be used
     *,
-    sources: int,
-    calibration: int = 0,
-    extra_clean: int = 0,
-    seed: int,
-    known: frozenset[str] = frozenset(),
+    sources: int,  # images for detection, at most; the first that are classified correctly
+    calibration: int = 0,  # next images, at most
+    extra_clean: int = 0,  # images after those, at most
+    seed: int,  # of the order
+    known: frozenset[str] = frozenset(),  # content ids that must not be selected; copies are passed over too
     show_progress: bool | None = None,
 ) -> Selection:
-    """Returns the images of a source by their use, in one seeded order with all classes in their shares.
-
-    Args:
-        classifier: the network.
-        source: of images.
-        rows: of the source that may be used.
-        sources: images for detection, at most; the first that are classified correctly.
-        calibration: next images, at most.
-        extra_clean: images after those, at most.
-        seed: of the order.
-        known: content ids of images that must not be selected; copies of an image are passed over too.
-        show_progress: True or False to force the bar; None draws it on a terminal.
-    """
+    """Returns the images of a source by their use, in one seeded order with all classes in their shares."""
     limits = {"sources": sources, "calibration": calibration, "extra_clean": extra_clean}
     uses: dict[str, list[tuple[Tensor, int, str]]] = {use: [] for use in (*limits, "misclassified")}
     order = rows[stratified_order([source.ids[row] for row in rows], source.labels[rows], seed=seed)]
@@ -273,7 +261,7 @@ def _examples(
         attacks={attack.label: make_attack(attack.name, **attack.options) for attack in (*near, *far)},
         noise_from=[attack.label for attack in near],
         seed=data.plan.seed,
-        cache=False if data.cache is None else data.cache.folder,
+        cache=data.work_dir or False,
         chunk=data.plan.chunk,
         report=results.__setitem__,
         show_progress=show,
