@@ -3,7 +3,7 @@
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
@@ -70,12 +70,18 @@ class Serial:
     """One task after the other, in this process."""
 
     def run(
-        self, function: Callable[[Value, Task], Result], shared: Shared[Value], tasks: Sequence[Task]
+        self, function: Callable[[Value, Task], Result], shared: Shared[Value], tasks: Iterable[Task]
     ) -> Iterator[tuple[Task, Result | TaskFailure]]:
-        """Yields each task with its result, in order."""
-        call = _Call(function, shared)
+        """Yields each task with its result, in order; what is shared is loaded with the first task."""
+        loaded: list[Value] = []
         for task in tasks:
-            yield task, call.attempt(task)
+            result: Result | TaskFailure
+            try:
+                loaded = loaded or [shared.load()]
+                result = function(loaded[0], task)
+            except Exception as error:  # a task may fail in any way; the others go on
+                result = TaskFailure(f"{type(error).__name__}: {error}")
+            yield task, result
 
 
 @dataclass(frozen=True)
@@ -96,11 +102,10 @@ class LocalPool:
     ) -> Iterator[tuple[Task, Result | TaskFailure]]:
         """Yields each task with its result, as they are done; leaving the loop early ends all processes."""
         waiting, busy = list(reversed(tasks)), dict[Connection, tuple[SpawnProcess, Task]]()
-        call = _Call(function, shared)
         try:
             while waiting or busy:
                 while waiting and len(busy) < self.workers:
-                    connection, process = _start(call)
+                    connection, process = _start(function, shared)
                     busy[connection] = process, waiting.pop()
                     _send(connection, busy[connection][1])
                 for connection in wait(list(busy)):
@@ -123,29 +128,11 @@ class LocalPool:
                 _end(connection, process)
 
 
-@dataclass
-class _Call(Generic[Value, Task, Result]):
-    """A function with what its tasks share, which is loaded with the first task."""
-
-    function: Callable[[Value, Task], Result]
-    shared: Shared[Value]
-    loaded: list[Value] = field(default_factory=list)
-
-    def attempt(self, task: Task) -> Result | TaskFailure:
-        """Returns the result of a task, or what it raised."""
-        try:
-            if not self.loaded:
-                self.loaded.append(self.shared.load())
-            return self.function(self.loaded[0], task)
-        except Exception as error:  # a task may fail in any way; the others go on
-            return TaskFailure(f"{type(error).__name__}: {error}")
-
-
-def _start(call: "_Call[Any, Any, Any]") -> tuple[Connection, SpawnProcess]:
+def _start(function: Callable[..., object], shared: Shared[object]) -> tuple[Connection, SpawnProcess]:
     """A process with one thread that runs the tasks sent to it."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    process = context.Process(target=_work, args=(theirs, call), daemon=True)
+    process = context.Process(target=_work, args=(theirs, function, shared), daemon=True)
     before = dict(os.environ)
     os.environ.update(dict.fromkeys(ONE_THREAD, "1"))  # libraries read these when the process loads them
     try:
@@ -169,16 +156,18 @@ def _end(connection: Connection, process: SpawnProcess) -> None:
     process.join()
 
 
-def _work(connection: Connection, call: "_Call[Any, Any, Any]") -> None:
+def _work(connection: Connection, function: Callable[..., object], shared: Shared[object]) -> None:
     """Runs tasks until the connection closes. Only the parent handles Ctrl-C; if it is killed, this process ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Thread(target=_end_with_parent, daemon=True).start()
-    while True:
-        try:
-            task = connection.recv()
-        except (EOFError, OSError):
-            return
-        connection.send(call.attempt(task))
+    for _, result in Serial().run(function, shared, _receive(connection)):
+        connection.send(result)
+
+
+def _receive(connection: Connection) -> Iterator[object]:
+    with suppress(EOFError, OSError):  # the connection closed
+        while True:
+            yield connection.recv()
 
 
 def _end_with_parent() -> None:
