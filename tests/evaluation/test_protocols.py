@@ -6,8 +6,7 @@ import pytest
 
 from benfourier.errors import PlanError
 from benfourier.evaluation.plan_file import read_plan
-from benfourier.evaluation.protocols import trials
-from benfourier.evaluation.trials import Target, Trial, tasks
+from benfourier.evaluation.trials import Target, Trial, tasks, trials
 from benfourier.store.vocabulary import ProtocolName
 from tests.evaluation.tiny import PLAN, changed, plan_in
 

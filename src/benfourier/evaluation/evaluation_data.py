@@ -57,6 +57,11 @@ class EvaluationData:
         """The label of the second source; empty if there is none."""
         return [*self.images, ""][1]
 
+    @property
+    def work_dir(self) -> Path | None:
+        """The folder for what processes and fits share, such as a trained generator."""
+        return None if self.cache is None else self.cache.folder
+
     @cached_property
     def folds(self) -> dict[str, int]:
         """The fold of every source image, which is tested by the detector that was fitted to the other folds."""

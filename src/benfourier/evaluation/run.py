@@ -15,16 +15,16 @@ from typing import Any
 import torch
 
 from benfourier import progress
+from benfourier.detectors.method import FitData
 from benfourier.errors import BenfourierError
 from benfourier.evaluation.evaluation_data import EvaluationData
 from benfourier.evaluation.executors import Executor, SavedFolder, Serial, TaskFailure
 from benfourier.evaluation.network import check_files, new_classifier
 from benfourier.evaluation.plan import Plan
 from benfourier.evaluation.prepare import attack_images, open_images, work_folder
-from benfourier.evaluation.protocols import trials
 from benfourier.evaluation.studies import STUDIES
 from benfourier.evaluation.studies.study import run_jobs
-from benfourier.evaluation.trials import Trial, inputs_record, prepare_detector, run_task, tasks, versions
+from benfourier.evaluation.trials import Trial, inputs_record, run_task, tasks, trials, versions
 from benfourier.store.artifact import digest_of
 from benfourier.store.cache import Cache, open_cache
 from benfourier.store.ledger import LedgerWriter, records
@@ -34,53 +34,32 @@ from benfourier.store.vocabulary import Role
 
 @dataclass(frozen=True)
 class Summary:
-    """What a run added to its ledger.
-
-    Args:
-        ledger: its file.
-        trials: in the plan.
-        run: of them, in this run.
-        outcomes: that were added to the ledger.
-        records: of other kinds that were added, scores and inputs not counted.
-        failures: what could not be done.
-    """
+    """What a run added to its ledger."""
 
     ledger: Path
-    trials: int
-    run: int
-    outcomes: int
-    records: int
-    failures: tuple[Failure, ...]
+    trials: int  # in the plan
+    run: int  # of them, in this run
+    outcomes: int  # that were added to the ledger
+    records: int  # of other kinds that were added, scores and inputs not counted
+    failures: tuple[Failure, ...]  # what could not be done
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """A plan that was run.
+    """A plan that was run."""
 
-    Args:
-        data: what its trials worked on.
-        outcomes: of its trials, those of earlier runs too.
-        summary: what this run added.
-    """
-
-    data: EvaluationData
-    outcomes: tuple[Outcome, ...]
-    summary: Summary
+    data: EvaluationData  # what its trials worked on
+    outcomes: tuple[Outcome, ...]  # of its trials, those of earlier runs too
+    summary: Summary  # what this run added
 
 
 @dataclass(frozen=True)
 class DryRun:
-    """What a run of a plan would do.
+    """What a run of a plan would do."""
 
-    Args:
-        trials: of the plan.
-        outcomes: in the ledger now.
-        left_behind: of them, those that the plan would not use again.
-    """
-
-    trials: tuple[Trial, ...]
-    outcomes: int
-    left_behind: int
+    trials: tuple[Trial, ...]  # of the plan
+    outcomes: int  # in the ledger now
+    left_behind: int  # of them, those that the plan would not use again
 
 
 def dry_run(plan: Plan, ledger: str | PathLike[str], *, only: str | None = None) -> DryRun:
@@ -148,8 +127,10 @@ def _run_trials(
     data: EvaluationData, missing: Mapping[Trial, str], executor: Executor, writer: LedgerWriter, show: bool | None
 ) -> None:
     """Appends the outcomes of trials, or why they failed."""
-    for label in dict.fromkeys(trial.detector for trial in missing):
-        prepare_detector(data, data.plan.detector(label), show)
+    for entry in (data.plan.detector(label) for label in dict.fromkeys(trial.detector for trial in missing)):
+        # what all fits of a detector share is made once, before processes would do so side by side
+        clean = data.extra_clean if entry.takes_clean else None
+        entry.method.prepare(data.classifier, FitData(data.example_sets[data.source][0], clean, data.work_dir, show))
     waiting = tasks(missing)
     load = partial(EvaluationData.load, plan=data.plan, cache=data.cache)
     with work_folder(data.cache) as folder, progress.bar(len(waiting), "fits", show=show) as advance:

@@ -1,14 +1,13 @@
-"""Trials: a detector is fitted once, or once per fold, scored on images that it has not seen, and has an outcome."""
+"""Trials: a detector is fitted as a protocol says, scored on images that it has not seen, and has an outcome."""
 
 import json
 import platform
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import version
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,14 +15,14 @@ import torch
 from torch import Tensor
 
 from benfourier.data.examples import Examples
-from benfourier.data.images import LabelledImages, content_ids
+from benfourier.data.images import content_ids
 from benfourier.detectors.catalogue import make_method
 from benfourier.detectors.detector import Detector
 from benfourier.detectors.fit import fit
 from benfourier.detectors.method import FitData
 from benfourier.errors import InputError
 from benfourier.evaluation.evaluation_data import FOLDS, EvaluationData, every_twin, one_twin
-from benfourier.evaluation.plan import DetectorPlan
+from benfourier.evaluation.plan import DetectorPlan, Plan
 from benfourier.metrics.bootstrap import DRAWS, Bootstrap
 from benfourier.metrics.ranking import roc
 from benfourier.metrics.registry import allowed_rates, cell_metrics, outcome_metrics
@@ -31,11 +30,12 @@ from benfourier.metrics.scores import Floats, FoldCalibration, OutcomeScores, Ro
 from benfourier.metrics.thresholds import threshold_at
 from benfourier.store.artifact import digest_of
 from benfourier.store.records import Cell, Inputs, Outcome, Scores
-from benfourier.store.vocabulary import BASELINE, CLEAN, MIN_SUCCESSES, NOISY, RATES, ProtocolName
+from benfourier.store.vocabulary import BASELINE, CLEAN, MIN_SUCCESSES, NEEDS, NOISY, RATES, ProtocolName, Role
 
 CROSS_VALIDATED = 500  # source images; smaller sets are tested in all folds
 VERSION = 3  # of what is computed; raise it with every change of numbers
 LIBRARIES = ("benfourier", "numba", "numpy", "scikit-learn", "scipy", "torch")
+Labels = tuple[str, ...]  # of attacks
 Place = tuple[str, int, str]  # source, index of the example set, kind of images
 
 
@@ -53,7 +53,7 @@ class Trial:
 
     protocol: ProtocolName
     detector: str  # label
-    fitted: tuple[str, ...]  # labels of the attacks
+    fitted: Labels
     source: str  # label of the data that it is fitted to
     targets: tuple[Target, ...]
 
@@ -61,7 +61,7 @@ class Trial:
         return f"{self.detector} fitted to {', '.join(self.fitted)}, {self.protocol}"
 
     @property
-    def fit(self) -> tuple[str, tuple[str, ...], str]:
+    def fit(self) -> tuple[str, Labels, str]:
         """What decides the fit; trials with the same fit are one task."""
         return self.detector, self.fitted, self.source
 
@@ -98,6 +98,42 @@ class Trial:
 Task = tuple[Trial, ...]
 
 
+def trials(plan: Plan, source: str, other: str, only: str | None = None) -> tuple[Trial, ...]:
+    """Returns the trials of a plan, or of one of its protocols; cheap detectors first, trials of one fit together."""
+    fits: dict[Labels, list[tuple[ProtocolName, tuple[Target, ...]]]] = {}
+    for protocol in map(ProtocolName, plan.protocols if only is None else (only,)):
+        for fitted, tested, tested_source in _tests(protocol, plan, source, other):
+            targets = tuple(Target(tested_source, attack) for attack in tested)
+            fits.setdefault(fitted, []).append((protocol, targets))
+    ordered = sorted(plan.detectors, key=lambda entry: max(map(NEEDS.index, entry.method.needs), default=0))
+    return tuple(
+        Trial(protocol, entry.label, fitted, source, targets)
+        for entry in ordered
+        for fitted, tests in fits.items()
+        if entry.twins == "one" or len(fitted) > 1
+        for protocol, targets in tests
+    )
+
+
+def _tests(protocol: ProtocolName, plan: Plan, source: str, other: str) -> Iterator[tuple[Labels, Labels, str]]:
+    """The attacks that one protocol fits to, with the attacks that it tests then, and the source of the tests."""
+    near, far = plan.labels(Role.BOUNDARY), plan.labels(Role.STRENGTH)
+    match protocol:
+        case ProtocolName.SAME_ATTACK:
+            yield from (((attack,), (attack,), source) for attack in near)
+        case ProtocolName.OTHER_ATTACK:
+            yield from (((attack,), near, source) for attack in near)
+        case ProtocolName.OTHER_DATA:
+            yield from (((attack,), (attack,), other) for attack in near if plan.attack(attack).transfer)
+        case ProtocolName.OTHER_STRENGTH:
+            for fitted, tested in ((near, far), (far, (*near, *far))):
+                yield from (((attack,), tested, source) for attack in fitted)
+                if len(fitted) > 1:
+                    yield fitted, tested, source
+        case ProtocolName.ALL_ATTACKS:
+            yield (*near, *far), (*near, *far), source
+
+
 def tasks(trials: Iterable[Trial]) -> list[Task]:
     """Returns trials that share a fit together; those of one fit stand side by side."""
     return [tuple(group) for _, group in groupby(trials, key=lambda trial: trial.fit)]
@@ -115,8 +151,7 @@ class FoldScores:
 
     fit_sources: int  # source images that it was fitted to
     calibration: FoldCalibration
-    scores: dict[Place, dict[str, float]]  # by image
-    baseline: dict[Place, dict[str, float]]  # the same of the baseline detector
+    scores: dict[Place, dict[str, tuple[float, float]]]  # by image, of the detector and of the baseline
     misclassified: dict[int, float]  # scores of misclassified clean images, by their place
     seconds: dict[str, float]  # of fit and score
 
@@ -128,13 +163,6 @@ class TargetImages:
     place: Place
     ids: tuple[str, ...]
     images: Tensor
-
-
-def fit_sources(data: EvaluationData, trial: Trial) -> int:
-    """Returns how many source images one of the attacks succeeded on, those of all folds."""
-    examples = data.joined(trial.source, trial.fitted)
-    rows = data.rows(trial.source, examples, data.plan.detector(trial.detector).sources)
-    return int(torch.stack([examples.success[attack][rows] for attack in trial.fitted]).any(0).sum())
 
 
 def fit_examples(data: EvaluationData, trial: Trial, fold: int) -> Examples:
@@ -171,23 +199,23 @@ def score_fold(data: EvaluationData, trial: Trial, targets: Sequence[Target], fo
     examples = fit_examples(data, trial, fold)
     detector = fit_detector(data, entry, examples)
     between = time.perf_counter()
-    calibration = _calibration(data, entry, detector)
+    clean, wrong = data.calibration[: entry.calibration], data.misclassified[: entry.calibration]
+    rates = allowed_rates(len(clean))
+    held_out = _scores(data, detector, clean) if rates else np.empty(0)
+    assert detector.sigmoid is not None  # trials fit to adversarial images
+    thresholds = {rate: threshold_at(RATES[rate], held_out).value for rate in rates}
     tested = target_images(data, trial, targets, fold)
     check_apart(examples, detector.seen, data.held_out_names, [(part.ids, part.images) for part in tested])
     images, ids = torch.cat([part.images for part in tested]), [name for part in tested for name in part.ids]
-    scores = _by_place(tested, _scores(data, detector, images, ids))
-    baseline = _by_place(tested, _baseline_scores(data, images, ids))
-    misclassified = data.misclassified[: entry.calibration]
-    places = [place for place in range(len(misclassified)) if alone or place % FOLDS == fold]
-    misses = dict(zip(places, _scores(data, detector, misclassified[places]).tolist(), strict=True))
-    seconds = {"fit": between - start, "score": time.perf_counter() - between}
-    return FoldScores(int(detector.summary["sources"]), calibration, scores, baseline, misses, seconds)
-
-
-def _by_place(parts: Sequence[TargetImages], scores: Floats) -> dict[Place, dict[str, float]]:
-    """Scores of several sets of images, one below the other, by set and image."""
-    left = iter(scores.tolist())
-    return {part.place: {name: next(left) for name in part.ids} for part in parts}
+    pairs = zip(_scores(data, detector, images, ids).tolist(), _baseline_scores(data, images, ids), strict=True)
+    places = [place for place in range(len(wrong)) if alone or place % FOLDS == fold]
+    return FoldScores(
+        fit_sources=int(detector.summary["sources"]),
+        calibration=FoldCalibration(detector.sigmoid.posterior, thresholds),
+        scores={part.place: {name: next(pairs) for name in part.ids} for part in tested},
+        misclassified=dict(zip(places, _scores(data, detector, wrong[places]).tolist(), strict=True)),
+        seconds={"fit": between - start, "score": time.perf_counter() - between},
+    )
 
 
 def check_apart(
@@ -195,11 +223,8 @@ def check_apart(
 ) -> None:
     """Raises InputError if images of the fit, of the tests and of the threshold are not apart.
 
-    Args:
-        fitted: what the detector was fitted to.
-        seen: content ids of all benign images in its fit.
-        held_out: content ids of the clean images that set thresholds, and of misclassified ones.
-        tested: source ids and images that it scores.
+    Content ids are of all benign images in the fit (`seen`), and of the clean images that set thresholds and the
+    misclassified ones (`held_out`); what is tested are source ids with their images.
     """
     known = seen | {name for images in fitted.adversarial.values() for name in content_ids(images)}
     leaks: list[tuple[Collection[str], str]] = [
@@ -222,20 +247,9 @@ def check_apart(
 
 def fit_detector(data: EvaluationData, entry: DetectorPlan, examples: Examples) -> Detector:
     """Returns a detector of the plan, fitted to examples."""
-    clean, folder = _clean_and_folder(data, entry)
-    cache = data.feature_cache
+    clean = data.extra_clean if entry.takes_clean else None
+    cache, folder = data.feature_cache, data.work_dir
     return fit(entry.method, data.classifier, examples, clean=clean, cache=cache, work_dir=folder, show_progress=False)
-
-
-def prepare_detector(data: EvaluationData, entry: DetectorPlan, show_progress: bool | None = None) -> None:
-    """Does once what all fits of a detector share, before processes would do so side by side."""
-    inputs = FitData(data.example_sets[data.source][0], *_clean_and_folder(data, entry), show_progress=show_progress)
-    entry.method.prepare(data.classifier, inputs)
-
-
-def _clean_and_folder(data: EvaluationData, entry: DetectorPlan) -> tuple[LabelledImages | None, Path | None]:
-    """Clean images for a fit, and the folder for what fits share, such as a trained generator."""
-    return data.extra_clean if entry.takes_clean else None, None if data.cache is None else data.cache.folder
 
 
 def _scores(data: EvaluationData, detector: Detector, images: Tensor, ids: Sequence[str] | None = None) -> Floats:
@@ -245,28 +259,19 @@ def _scores(data: EvaluationData, detector: Detector, images: Tensor, ids: Seque
     return detector.score(images, ids=names, cache=data.feature_cache)
 
 
-def _baseline_scores(data: EvaluationData, images: Tensor, ids: Sequence[str]) -> Floats:
+def _baseline_scores(data: EvaluationData, images: Tensor, ids: Sequence[str]) -> list[float]:
     """Scores of the baseline: its one feature, which no fit changes."""
-    method = make_method(BASELINE)
-    extractor = method.fit_extractor(data.classifier, FitData(data.example_sets[data.source][0]))
-    scores: Floats = data.feature_cache.features(extractor, images, ids)[:, 0].numpy()
+    extractor = make_method(BASELINE).fit_extractor(data.classifier, FitData(data.example_sets[data.source][0]))
+    scores: list[float] = data.feature_cache.features(extractor, images, ids)[:, 0].tolist()
     return scores
-
-
-def _calibration(data: EvaluationData, entry: DetectorPlan, detector: Detector) -> FoldCalibration:
-    """How a detector's scores are read: thresholds from held-out clean images, only where these are enough."""
-    clean = data.calibration[: entry.calibration]
-    rates = allowed_rates(len(clean))
-    scores = _scores(data, detector, clean) if rates else np.empty(0)
-    thresholds = {rate: threshold_at(RATES[rate], scores).value for rate in rates}
-    assert detector.sigmoid is not None  # trials fit to adversarial images
-    return FoldCalibration(detector.sigmoid.posterior, thresholds)
 
 
 def run_task(data: EvaluationData, task: Task) -> tuple[Outcome | Scores, ...]:
     """Returns the outcome of every trial of a task, each after the scores of its cells."""
     first, folds = task[0], {trial: trial.folds(data) for trial in task}
-    count = fit_sources(data, first)
+    examples = data.joined(first.source, first.fitted)
+    rows = data.rows(first.source, examples, data.plan.detector(first.detector).sources)
+    count = int(torch.stack([mask[rows] for mask in examples.success.values()]).any(0).sum())  # those of all folds
     if count < MIN_SUCCESSES:
         return tuple(_outcome_without_fit(data, trial, count) for trial in task)
     scores: dict[int, FoldScores] = {}
@@ -340,8 +345,8 @@ def _target_scores(data: EvaluationData, trial: Trial, target: Target, folds: Ma
     index = data.set_index(target.source, target.attack)
     kinds = [(target.source, index, kind) for kind in (CLEAN, NOISY, target.attack)]
     rows = [(fold, name) for fold, scores in folds.items() for name in scores.scores[kinds[-1]]]
-    own = [[folds[fold].scores[kind][name] for fold, name in rows] for kind in kinds]  # (3, N)
-    baseline = [[folds[fold].baseline[kind][name] for fold, name in rows] for kind in kinds]
+    values = [[folds[fold].scores[kind][name] for fold, name in rows] for kind in kinds]
+    own, baseline = np.array(values, np.float64).reshape(3, len(rows), 2).transpose(2, 0, 1).copy()  # (3, N) each
     entry = data.plan.detector(trial.detector)
     is_baseline = entry.name == BASELINE and entry.method.head_options.kind == "plain"
     return TargetScores(
@@ -349,8 +354,8 @@ def _target_scores(data: EvaluationData, trial: Trial, target: Target, folds: Ma
         attack=target.attack,
         ids=tuple(name for _, name in rows),
         folds=np.array([fold for fold, _ in rows], np.intp),
-        scores=np.array(own, np.float64),
-        baseline=None if is_baseline else np.array(baseline, np.float64),
+        scores=own,
+        baseline=None if is_baseline else baseline,
         tried=frozenset(data.example_sets[target.source][index].ids),
         calibrations={fold: scores.calibration for fold, scores in folds.items()},
     )
@@ -369,17 +374,16 @@ def _cell(target: TargetScores, protocol: ProtocolName, seed: int) -> Cell:
 
 def _scores_record(outcome: str, target: TargetScores) -> Scores:
     key = digest_of(("scores", outcome, target.source, target.attack))
-    folds, (clean, noisy, adversarial) = tuple(target.folds.tolist()), target.scores.astype(np.float32)
-    return Scores(key, outcome, target.source, target.attack, target.ids, folds, clean, noisy, adversarial)
+    folds, kinds = tuple(target.folds.tolist()), target.scores.astype(np.float32)  # clean, noisy, adversarial
+    return Scores(key, outcome, target.source, target.attack, target.ids, folds, *kinds)
 
 
 def _misclassified(folds: Mapping[int, FoldScores]) -> tuple[Floats, Rows]:
     """Scores of misclassified images and their folds, each image from one fold."""
-    scores = {
-        place: (fold, score)
+    rows = sorted(
+        (place, score, fold)
         for fold, each in folds.items()
         for place, score in each.misclassified.items()
         if len(folds) == 1 or place % len(folds) == fold
-    }
-    ordered = [scores[place] for place in sorted(scores)]
-    return np.array([score for _, score in ordered]), np.array([fold for fold, _ in ordered], np.intp)
+    )
+    return np.array([score for _, score, _ in rows]), np.array([fold for _, _, fold in rows], np.intp)
