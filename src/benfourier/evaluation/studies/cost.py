@@ -87,19 +87,28 @@ def time_detectors(
     classifier: Classifier, detectors: Mapping[str, tuple[str, Detector]], images: Tensor, limits: Limits
 ) -> Iterator[Cost]:
     """Yields the costs of detectors, which are given with their labels by the key of their record."""
-    for label, detector in detectors.values():
-        if detector.classifier is not classifier:
-            raise InputError(f"detector {label!r} was fitted to another classifier; give those of this one")
-    names = content_ids(images)
+    names, batch = content_ids(images), limits.batch
 
     def forward(few: int) -> None:
-        for part in torch.split(images[:few], limits.batch):
+        for part in torch.split(images[:few], batch):
             observe(classifier, part, [])  # the network alone, run as it is when detectors observe it
 
+    def features(detector: Detector, few: int) -> Tensor:
+        extractors = [detector.extractor]
+        return extract(classifier, extractors, images[:few], names[:few], batch=batch, show_progress=False)[0]
+
+    def head(detector: Detector, rows: Tensor, few: int) -> Tensor:
+        return detector.head.score(rows[:few])
+
     with torch.no_grad():
-        calls: dict[str, tuple[Callable[[int], object], int]] = {"": (forward, len(images))}
-        for key, (_, detector) in detectors.items():
-            calls |= _calls_of(key, detector, images, names, limits)
+        calls: dict[str, tuple[Callable[[int], object], int]] = {"": (forward, len(images))}  # with their largest size
+        for key, (label, detector) in detectors.items():
+            if detector.classifier is not classifier:
+                raise InputError(f"detector {label!r} was fitted to another classifier; give those of this one")
+            first = features(detector, min(FIRST, len(images)))
+            rows = first.repeat(-(-batch // len(first)), 1)[:batch]  # the head is timed on one batch
+            calls[f"features {key}"] = partial(features, detector), len(images)
+            calls[f"head {key}"] = partial(head, detector, rows), len(rows)
         sizes = {name: _size(call, most, limits) for name, (call, most) in calls.items()}
         timed = {name: partial(call, sizes[name][0]) for name, (call, _) in calls.items()}
         rounds = {name: count for name, (_, count) in sizes.items()}
@@ -116,23 +125,6 @@ def time_detectors(
             features_ms=ms[f"features {key}"],
             head_ms=ms[f"head {key}"],
         )
-
-
-def _calls_of(
-    key: str, detector: Detector, images: Tensor, names: tuple[str, ...], limits: Limits
-) -> dict[str, tuple[Callable[[int], object], int]]:
-    """The two parts of a detector that are timed, its features, and its head on one batch; with their largest size."""
-    classifier, extractors, batch = detector.classifier, [detector.extractor], limits.batch
-
-    def features(few: int) -> Tensor:
-        return extract(classifier, extractors, images[:few], names[:few], batch=batch, show_progress=False)[0]
-
-    first = features(min(FIRST, len(images)))
-    rows = first.repeat(-(-batch // len(first)), 1)[:batch]
-    return {
-        f"features {key}": (features, len(images)),
-        f"head {key}": (lambda few: detector.head.score(rows[:few]), len(rows)),
-    }
 
 
 def _size(call: Callable[[int], object], images: int, limits: Limits) -> tuple[int, int]:

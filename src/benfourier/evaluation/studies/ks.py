@@ -29,6 +29,7 @@ from benfourier.theory.ggd_fit import SHAPE_LEAST, SHAPE_MOST, fit_rows
 
 SHAPES = np.geomspace(SHAPE_LEAST, SHAPE_MOST, 16)  # that the p for any shape is taken over
 Floats = NDArray[np.float64]
+Tests = tuple[int, Floats, Floats, dict[str, float]]  # images, D and p of each test, and what else a record holds
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,9 +83,14 @@ def ks_jobs(
     def compare(comparison: _Comparison, key: str) -> Iterator[KsResult]:
         sets = [output_of(kind) for kind in comparison.kinds]
         if comparison.study == KS_POSTERIORS:
-            yield _posteriors_result(key, comparison, sets[0], seed, settings)
+            names = [f"{comparison.name}\0{name}" for name in comparison.kinds[0].ids]
+            images, distance, p, more = _compare_with_fits(sets[0], names, seed, settings)
         else:
-            yield _pair_result(key, comparison, *sets)
+            images, distance, p, more = _compare_orders(*sets)
+        adjusted = holm(p)
+        corrected = {"p-adjusted": float(adjusted.min(initial=1.0)), "rejected": _mean(adjusted < SIGNIFICANCE)}
+        where = (comparison.study, comparison.source, comparison.split, comparison.name)
+        yield KsResult(key, *where, images, _mean(distance), _mean(p), {**corrected, **more})
 
     for comparison in _comparisons(parts):
         decisive = repr((seed, settings)) if comparison.study == KS_POSTERIORS else repr(orders)  # H2 draws nothing
@@ -110,11 +116,8 @@ def _comparisons(parts: Sequence[DataPart]) -> Iterator[_Comparison]:
                     yield _Comparison(KS_SOURCES, f"{part.split}|{beside.split}", beside.split, name, both)
 
 
-def _posteriors_result(
-    key: str, comparison: _Comparison, output: SoftmaxOutput, seed: int, settings: Mapping[str, int]
-) -> KsResult:
-    """The record of H1: means over the images."""
-    names = [f"{comparison.name}\0{name}" for name in comparison.kinds[0].ids]
+def _compare_with_fits(output: SoftmaxOutput, names: Sequence[str], seed: int, settings: Mapping[str, int]) -> Tests:
+    """H1: one test for each image that has a fit."""
     tests = fit_tests(output.posteriors, names, seed=seed, **settings)
     more: dict[str, float] = {
         **settings,
@@ -125,24 +128,15 @@ def _posteriors_result(
     if tests.any_shape is not None:
         below = _mean(tests.any_shape < SIGNIFICANCE)
         more |= {"p-any-shape": _mean(tests.any_shape), f"any-shape-below-{SIGNIFICANCE}": below}
-    return _result(key, comparison, len(tests.distance), tests.distance, tests.p, more)
+    return len(tests.distance), tests.distance, tests.p, more
 
 
-def _pair_result(key: str, comparison: _Comparison, one: SoftmaxOutput, other: SoftmaxOutput) -> KsResult:
-    """The record of H2: means over the orders, one test each."""
+def _compare_orders(one: SoftmaxOutput, other: SoftmaxOutput) -> Tests:
+    """H2: one test for each order."""
     n, m = len(one.magnitudes), len(other.magnitudes)
     distance = distances(one.magnitudes.T, other.magnitudes.T)
     more = {"images-larger": max(n, m), "distance-largest": float(distance.max()), "tests": len(distance)}
-    return _result(key, comparison, min(n, m), distance, asymptotic_p(distance, n, m), more)
-
-
-def _result(
-    key: str, comparison: _Comparison, images: int, distance: Floats, p: Floats, more: Mapping[str, float]
-) -> KsResult:
-    adjusted = holm(p)
-    corrected = {"p-adjusted": float(adjusted.min(initial=1.0)), "rejected": _mean(adjusted < SIGNIFICANCE)}
-    where = (comparison.study, comparison.source, comparison.split, comparison.name)
-    return KsResult(key, *where, images, _mean(distance), _mean(p), {**corrected, **more})
+    return min(n, m), distance, asymptotic_p(distance, n, m), more
 
 
 def _mean(values: Floats | NDArray[np.bool_]) -> float:
