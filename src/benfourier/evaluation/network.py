@@ -62,18 +62,14 @@ def open_network(plan: Plan, cache: Cache | None, show_progress: bool | None = N
     classifier = new_classifier(plan)
     source = _open_source(plan, plan.source, classifier)
     if isinstance(source, GroupedSource) and source.unknown_groups():
-        raise PlanError(
-            f"data.groups hold {source.unknown_groups()[0]}, of which {source.name} has no image; name classes that it "
-            "has"
-        )
+        unknown = f"{source.unknown_groups()[0]}, of which {source.name} has no image"
+        raise PlanError(f"data.groups hold {unknown}; name classes that it has")
     others = tuple(_open_source(plan, text, classifier) for text in plan.other)
     other = JoinedSource(others) if len(others) > 1 else others[0] if others else None
     apart = class_difference(source.classes, other.classes) if other is not None else None
     if apart:
-        raise PlanError(
-            f"data.source and data.other, which is {', '.join(plan.other)}, have {apart}; data-transfer needs the same "
-            "classes in the same order"
-        )
+        problem = f"data.source and data.other, which is {', '.join(plan.other)}, have {apart}"
+        raise PlanError(f"{problem}; data-transfer needs the same classes in the same order")
     learned, held_out = np.empty(0, np.intp), np.arange(len(source))
     if plan.network.train is not None:
         share, seed = plan.network.share, plan.network.train["seed"]
@@ -94,10 +90,10 @@ def _freeze(classifier: Classifier, weights: Mapping[str, Tensor]) -> Iterator[N
     parameters = {name: part for name, part in classifier.module.named_parameters() if part.requires_grad}
     frozen = [part for name, part in parameters.items() if name in weights]
     if len(frozen) == len(parameters):
-        raise PlanError(
-            "network.train.new_layers trains what network.weights leave open, and these weights leave nothing open; "
-            "leave new_layers out"
+        problem = (
+            "network.train.new_layers trains what network.weights leave open, and these weights leave nothing open"
         )
+        raise PlanError(f"{problem}; leave new_layers out")
     for part in frozen:
         part.requires_grad_(False)
     yield

@@ -290,10 +290,9 @@ def check_plan(plan: Plan) -> None:
         several |= any(len(plan.labels(role)) > 1 for role in Role)
     for entry in plan.detectors:
         if entry.twins != "one" and not several:
-            raise OptionError(
-                f"detectors.twins of {entry.label!r} is {entry.twins!r}, which is about fits to several attacks; no "
-                "protocol has one: add 'mixed' and a second attack, or leave twins out"
-            )
+            problem = f"is {entry.twins!r}, which is about fits to several attacks; no protocol has one"
+            advice = "add 'mixed' and a second attack, or leave twins out"
+            raise OptionError(f"detectors.twins of {entry.label!r} {problem}: {advice}")
 
 
 def _check_strength(plan: Plan, attack: AttackPlan, path: str, near: Sequence[AttackPlan]) -> None:
@@ -303,13 +302,9 @@ def _check_strength(plan: Plan, attack: AttackPlan, path: str, near: Sequence[At
         raise OptionError(f"{path}.own_noise is true; a strength attack has the noise of boundary ones")
     if attack.noise_group not in groups:
         allowed = ", ".join(str(sources) for sources, own in sorted(groups) if not own) or "none, they have own noise"
-        raise OptionError(
-            f"{path}.sources is {attack.sources}; a strength attack shares the images of boundary ones; "
-            f"allowed: {allowed}"
-        )
+        problem = f"is {attack.sources}; a strength attack shares the images of boundary ones"
+        raise OptionError(f"{path}.sources {problem}; allowed: {allowed}")
     there = {each.for_second_source.noise_group for each in near if each.transfer}
     if plan.other and attack.transfer and attack.for_second_source.noise_group not in there:
-        raise OptionError(
-            f"{path}.transfer is {json.dumps(attack.transfer)}; no boundary attack has the same images "
-            "of the second source; write what one with as many sources has, or false"
-        )
+        problem = f"is {json.dumps(attack.transfer)}; no boundary attack has the same images of the second source"
+        raise OptionError(f"{path}.transfer {problem}; write what one with as many sources has, or false")

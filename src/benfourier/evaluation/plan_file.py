@@ -2,13 +2,13 @@
 
 import re
 import tomllib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, asdict, fields, replace
 from difflib import get_close_matches
 from os import PathLike
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from torch import nn
 
@@ -88,10 +88,14 @@ def _check_table(path: str, value: Any) -> Table:
     return value
 
 
-def _refuse_unknown(path: str, allowed: list[str]) -> NoReturn:
-    near = get_close_matches(path.rpartition(".")[2], allowed, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise OptionError(f"{path} is no key of a plan; allowed: {', '.join(allowed)}{hint}")
+def _check_known(path: str, names: Iterable[str], allowed: Sequence[str]) -> None:
+    """Raises OptionError for the first key of a table that a plan does not have."""
+    for name in names:
+        if name not in allowed:
+            near = get_close_matches(name, allowed, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            key = f"{path}.{name}".lstrip(".")
+            raise OptionError(f"{key} is no key of a plan; allowed: {', '.join(allowed)}{hint}")
 
 
 def _read_fields(kind: type, content: Table, path: str, limits: Table | None = None) -> Table:
@@ -122,8 +126,7 @@ def _read_fields(kind: type, content: Table, path: str, limits: Table | None = N
             values[each.name] = each.default
     for table, name in left:
         known = [rule["name"] or each.name for each, rule in rules if rule["table"] == table]
-        known += [] if table else [*tables, "network", *LISTS]
-        _refuse_unknown(f"{table}.{name}".lstrip("."), sorted(known))
+        _check_known(table, [name], sorted(known if table else [*known, *tables, "network", *LISTS]))
     return values
 
 
@@ -137,8 +140,9 @@ def _network(content: Table, seed: int) -> NetworkPlan:
         own = [each.name for each in fields(NetworkPlan) if each.metadata["table"] == "train" and each.name != "train"]
         usual = {"seed": seed, "flips": model in ZOO and ZOO[model].flips}
         if first is not None and not values["weights"]:
-            problem = "is a training of what network.weights leave open; give weights too"
-            raise OptionError(f"network.train.new_layers {problem}")
+            raise OptionError(
+                "network.train.new_layers is a training of what network.weights leave open; give weights too"
+            )
         values["train"] = _training("network.train", values["train"], usual, own)
     if first is not None:
         if "seed" in _check_table("network.train.new_layers", first):
@@ -147,9 +151,7 @@ def _network(content: Table, seed: int) -> NetworkPlan:
         values["new_layers"] = _training("network.train.new_layers", first, values["train"], [])
     if values["weights"] == ZOO_WEIGHTS:
         _check_zoo_weights(values)
-    for name in values["input"]:
-        if name not in IMAGE_OPTIONS:
-            _refuse_unknown(f"network.{name}", ["model", "weights", "digest", "train", "classes", *IMAGE_OPTIONS])
+    _check_known("network", values["input"], ["model", "weights", "digest", "train", "classes", *IMAGE_OPTIONS])
     with _option_paths("network", values["input"]):
         Classifier(nn.Identity(), **values["input"])
     return NetworkPlan(**values)
@@ -157,10 +159,7 @@ def _network(content: Table, seed: int) -> NetworkPlan:
 
 def _training(path: str, options: Table, usual: Table, own: list[str]) -> Table:
     """All fields of TrainingOptions; those that the plan does not have as usual."""
-    known = [each.name for each in fields(TrainingOptions)]
-    for name in options:
-        if name not in known:
-            _refuse_unknown(f"{path}.{name}", [*own, *known])
+    _check_known(path, options, [*own, *(each.name for each in fields(TrainingOptions))])
     with _option_paths(path, options):
         return asdict(TrainingOptions(**{**usual, **options}))
 
