@@ -3,12 +3,12 @@
 import json
 import platform
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import version
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -39,8 +39,7 @@ Labels = tuple[str, ...]  # of attacks
 Place = tuple[str, int, str]  # source, index of the example set, kind of images
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(NamedTuple):
     """What a detector is tested on: an attack's images of one source."""
 
     source: str
@@ -76,8 +75,7 @@ class Trial:
         """Returns the digest of everything that the outcome depends on."""
         entry, digests = data.plan.detector(self.detector), data.digests
         extractors = [kind for part in entry.method.parts_of_fit() for kind in part.extractors]
-        used = [(self.source, attack) for attack in self.fitted]
-        used += [(target.source, target.attack) for target in self.targets]
+        used = [*((self.source, attack) for attack in self.fitted), *self.targets]
         parts = {
             "version": VERSION,
             "versions": versions(),
@@ -85,7 +83,7 @@ class Trial:
             "method": [max(kind.version for kind in extractors), entry.twins],
             "protocol": self.protocol,
             "fitted": self.fitted,
-            "targets": [[target.source, target.attack] for target in self.targets],
+            "targets": self.targets,
             "folds": self.folds(data),
             "seed": data.plan.seed,
             "draws": DRAWS,
@@ -227,22 +225,18 @@ def check_apart(
     misclassified ones (`held_out`); what is tested are source ids with their images.
     """
     known = seen | {name for images in fitted.adversarial.values() for name in content_ids(images)}
-    leaks: list[tuple[Collection[str], str]] = [
-        (known & held_out, "images that set thresholds or are misclassified were fitted to")
-    ]
+    leaks = [(known & held_out, "images that set thresholds or are misclassified were fitted to")]
     for ids, images in tested:
         names = set(content_ids(images))
         leaks += [
-            (set(fitted.ids) & set(ids), "source images that are tested were fitted to"),
-            (names & known, "images that are tested were fitted to"),
-            (names & held_out, "images that are tested set thresholds or are misclassified"),
+            (frozenset(fitted.ids).intersection(ids), "source images that are tested were fitted to"),
+            (known & names, "images that are tested were fitted to"),
+            (held_out & names, "images that are tested set thresholds or are misclassified"),
         ]
     for shared, problem in leaks:
         if shared:
-            raise InputError(
-                f"{len(shared)} {problem} too, the first is {min(shared)!r}; every figure would be too good: split the "
-                "images by source"
-            )
+            example = f"{len(shared)} {problem} too, the first is {min(shared)!r}"
+            raise InputError(f"{example}; every figure would be too good: split the images by source")
 
 
 def fit_detector(data: EvaluationData, entry: DetectorPlan, examples: Examples) -> Detector:
