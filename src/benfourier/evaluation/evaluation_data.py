@@ -153,13 +153,17 @@ class EvaluationData:
     def save(self, folder: Path) -> None:
         """Writes everything but the plan to a folder, for other processes."""
         labelled = {**self.images, **({} if self.extra_clean is None else {EXTRA: self.extra_clean})}
+        classes = self.classifier.classes
         content = {
             "weights": self.classifier.module.state_dict(),
-            "classes": self.classifier.classes,
+            "classes": None if classes is None else tuple(map(str, classes)),
             "images": {name: (each.images, each.labels, each.ids) for name, each in labelled.items()},
-            "apart": (self.calibration, self.misclassified),
-            "digests": dict(self.data_digests),
-            "facts": dict(self.network_facts),
+            "fields": {
+                "calibration": self.calibration,
+                "misclassified": self.misclassified,
+                "data_digests": dict(self.data_digests),
+                "network_facts": dict(self.network_facts),
+            },
             "sets": {source: [_plain(each) for each in sets] for source, sets in self.example_sets.items()},
         }
         torch.save(content, folder / FILE)
@@ -167,14 +171,15 @@ class EvaluationData:
     @classmethod
     def load(cls, folder: Path, plan: Plan, cache: Cache | None) -> "EvaluationData":
         """Returns what save wrote."""
-        content = torch.load(folder / FILE, weights_only=True)
+        content = torch.load(folder / FILE, map_location="cpu", weights_only=True)
         classifier = replace(new_classifier(plan), classes=content["classes"])
         classifier.module.load_state_dict(content["weights"])
         classifier.module.eval().requires_grad_(False)
         images = {name: LabelledImages(*parts) for name, parts in content["images"].items()}
-        apart = (*content["apart"], images.pop(EXTRA, None), content["digests"], content["facts"])
+        extra = images.pop(EXTRA, None)
         sets = {source: tuple(Examples(**each) for each in sets) for source, sets in content["sets"].items()}
-        return cls(plan, cache, classifier, images, *apart, sets)
+        shared: dict[str, Any] = {"plan": plan, "cache": cache, "classifier": classifier, **content["fields"]}
+        return cls(images=images, extra_clean=extra, example_sets=sets, **shared)
 
 
 def assign_folds(labels: Iterable[int]) -> list[int]:

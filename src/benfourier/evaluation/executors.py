@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from threading import Thread
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from benfourier.errors import check_whole
 
@@ -86,11 +86,7 @@ class Serial:
 
 @dataclass(frozen=True)
 class LocalPool:
-    """Several processes with one thread each; one that dies loses its task, and another takes its place.
-
-    Args:
-        workers: how many; one per core by default.
-    """
+    """Several processes with one thread each; one that dies loses its task, and another takes its place."""
 
     workers: int = field(default_factory=lambda: os.cpu_count() or 1)
 
@@ -108,8 +104,7 @@ class LocalPool:
                     connection, process = _start(function, shared)
                     busy[connection] = process, waiting.pop()
                     _send(connection, busy[connection][1])
-                for connection in wait(list(busy)):
-                    assert isinstance(connection, Connection)
+                for connection in cast("list[Connection]", wait(list(busy))):
                     process, task = busy[connection]
                     try:
                         result = connection.recv()
