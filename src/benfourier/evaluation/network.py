@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -71,13 +72,15 @@ def open_network(plan: Plan, cache: Cache | None, show_progress: bool | None = N
         problem = f"data.source and data.other, which is {', '.join(plan.other)}, have {apart}"
         raise PlanError(f"{problem}; data-transfer needs the same classes in the same order")
     learned, held_out = np.empty(0, np.intp), np.arange(len(source))
-    if plan.network.train is not None:
-        share, seed = plan.network.share, plan.network.train["seed"]
-        parts = split(source.ids, source.labels, {"learn": share, "measure": 1 - share}, seed=seed)
+    network, share = plan.network, plan.network.share
+    if network.train is not None:
+        parts = split(source.ids, source.labels, {"learn": share, "measure": 1 - share}, seed=network.train["seed"])
         learned, held_out = parts["learn"], parts["measure"]
-        for kind, options, frozen in _trainings(plan):
-            with _freeze(classifier, frozen):
-                _train(classifier, source, options, share, kind, cache, show_progress)
+        if network.new_layers is not None:
+            with _freeze(classifier, _first_weights(plan)):
+                _train(classifier, source, network.new_layers, share, NEW_LAYERS, cache, show_progress)
+        kind = ALL_CORRECT if network.until_all_correct else ""
+        _train(classifier, source, network.train, share, kind, cache, show_progress)
     classifier.module.eval().requires_grad_(False)
     if classifier.classes is None:
         classifier = replace(classifier, classes=source.classes)
@@ -101,25 +104,17 @@ def _freeze(classifier: Classifier, weights: Mapping[str, Tensor]) -> Iterator[N
         part.requires_grad_(True)
 
 
-def _trainings(plan: Plan) -> Iterator[tuple[str, TrainingOptions, Mapping[str, Tensor]]]:
-    """The trainings that follow one another: their kind, their options, and weights that stay as they are."""
-    network = plan.network
-    if network.new_layers is not None:
-        yield NEW_LAYERS, TrainingOptions(**network.new_layers), _first_weights(plan)
-    if network.train is not None:
-        yield ALL_CORRECT if network.until_all_correct else "", TrainingOptions(**network.train), {}
-
-
 def _train(
     classifier: Classifier,
     source: Source,
-    options: TrainingOptions,
+    stage: Mapping[str, Any],
     share: float,
     kind: str,
     cache: Cache | None,
     show: bool | None,
 ) -> None:
     """Trains the module, unless the cache has its weights; an interrupted training goes on from its last epoch."""
+    options = TrainingOptions(**stage)
     first = (__version__, torch.__version__, repr(classifier.module), weights_digest(classifier.module))
     # the class of the options was once called Recipe: the keys of weights in caches stay what they were
     settings = repr((options, share)).replace("TrainingOptions(", "Recipe(")
