@@ -195,6 +195,7 @@ def test_a_dry_run_knows_which_outcomes_a_plan_would_leave_behind(tmp_path: Path
 
     assert left(SMALL) == (0, 8)
     assert left(SMALL.replace("seed = 3", "seed = 4")) == (8, 8)
+    assert left(SMALL.replace('source = "digits"', 'source = "digits"\nskip = 5')) == (8, 8)
     assert left(SMALL.replace("orders = 2", "orders = 3")) == (4, 8)
     assert left(SMALL.replace(', "attack-transfer"]', "]")) == (4, 8)
     far = '\n[[attacks]]\nname = "bim-fixed"\neps = 0.1\nrole = "strength"\n'

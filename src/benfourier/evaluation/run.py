@@ -222,4 +222,5 @@ def _basis(settings: Mapping[str, Any], outcome: Outcome) -> str:
     near = [entry for entry in attacks.values() if entry["role"] == Role.BOUNDARY]
     groups = [[entry for entry in near if group(entry) == group(attack)] for attack in used if attack is not None]
     detectors = [entry for entry in settings["detectors"] if entry["label"] == outcome.detector]
-    return json.dumps([[settings.get(name) for name in shared], used, groups, detectors], sort_keys=True)
+    skip = list(settings.get("skip", ()))  # ledgers before this key have none
+    return json.dumps([[settings.get(name) for name in shared], skip, used, groups, detectors], sort_keys=True)
