@@ -52,31 +52,20 @@ def threshold_at(rate: float, scores: ArrayLike) -> Threshold:
     held = np.asarray(scores, np.float64)
     if held.ndim != 1 or not held.size or not np.isfinite(held).all():
         raise InputError(f"scores have shape {held.shape}; they must be finite, one per held-out clean image")
-    rate = check_enough(rate, len(held))
+    check_enough(rate, len(held))
     rank = len(held) + 1 - math.floor((len(held) + 1) * rate + SLACK)  # ⌈(n + 1)(1 − rate)⌉, counted from 1
     value = float(np.sort(held)[max(rank, 1) - 1])
     alarms = int((held > value).sum())
-    return Threshold(value, rate, len(held), alarms, clopper_pearson(alarms, len(held), LEVEL))
+    return Threshold(value, float(rate), len(held), alarms, clopper_pearson(alarms, len(held), LEVEL))
 
 
-def check_enough(rate: float, images: int) -> float:
-    """Returns the rate, or raises OptionError if it needs more held-out clean images than there are."""
-    needed = images_needed(rate)
+def check_enough(rate: Any, images: int) -> None:
+    """Raises OptionError for what is no false-alarm rate, or needs more held-out clean images than there are."""
+    if isinstance(rate, bool) or not isinstance(rate, int | float | np.floating) or not 0 < rate < 1:
+        raise OptionError(f"false_alarm_rate is {rate!r}; it must be a number between 0 and 1, such as 0.05")
+    needed = max(1, math.ceil(1 / rate - SLACK) - 1)  # the least n of 1 / (n + 1) ≤ rate
     if images < needed:
         raise OptionError(
             f"false_alarm_rate is {rate:g} and there are {images} held-out clean images; that rate needs at least "
             f"{needed}: give more, or a rate of at least 1/{images + 1} = {1 / (images + 1):.4g}"
         )
-    return float(rate)
-
-
-def images_needed(rate: float) -> int:
-    """Returns how many held-out clean images a false-alarm rate needs at least, the least n of 1 / (n + 1) ≤ rate."""
-    return max(1, math.ceil(1 / checked_rate(rate) - SLACK) - 1)
-
-
-def checked_rate(rate: Any) -> float:
-    """Returns a false-alarm rate, or raises OptionError unless it is a number between 0 and 1."""
-    if isinstance(rate, bool) or not isinstance(rate, int | float | np.floating) or not 0 < rate < 1:
-        raise OptionError(f"false_alarm_rate is {rate!r}; it must be a number between 0 and 1, such as 0.05")
-    return float(rate)
