@@ -1,9 +1,9 @@
 """Every metric of a ledger, each in one place: key, title, unit, direction and how it is computed."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 
@@ -26,8 +26,7 @@ from benfourier.store.vocabulary import (
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Estimate | None])
-EVERYWHERE = frozenset(ProtocolName)
-SAME_ATTACK = frozenset({ProtocolName.SAME_ATTACK})
+SAME_ATTACK = (ProtocolName.SAME_ATTACK,)
 
 
 @dataclass(frozen=True)
@@ -36,28 +35,22 @@ class Metric(Generic[T]):
 
     key: str  # in ledgers
     title: str  # in tables
-    unit: Literal["%", "points"]  # of its numbers in tables
-    better: Literal["higher", "lower"]  # which direction is better for a detector
-    shown: frozenset[ProtocolName]  # protocols that it is computed and shown for
-    note: str  # what a reader of its table must know
     compute: Callable[[T, Bootstrap], Estimate | None]  # None where there is too little data
+    unit: Literal["%", "points"] = "%"  # of its numbers in tables
+    better: Literal["higher", "lower"] = "higher"  # which direction is better for a detector
+    shown: Collection[ProtocolName] = tuple(ProtocolName)  # protocols that it is computed and shown for
+    note: str = ""  # what a reader of its table must know
 
 
 CELL_METRICS: dict[str, Metric[TargetScores]] = {}
 OUTCOME_METRICS: dict[str, Metric[OutcomeScores]] = {}
 
 
-def _register(
-    metrics: dict[str, Metric[T]],
-    key: str,
-    title: str,
-    unit: Literal["%", "points"] = "%",
-    better: Literal["higher", "lower"] = "higher",
-    shown: Iterable[ProtocolName] = EVERYWHERE,
-    note: str = "",
-) -> Callable[[F], F]:
+def _register(metrics: dict[str, Metric[T]], key: str, title: str, **fields: Any) -> Callable[[F], F]:
+    """A decorator that adds a metric; `fields` are those of Metric that have a default."""
+
     def register(compute: F) -> F:
-        metrics[key] = Metric(key, title, unit, better, frozenset(shown), note, compute)
+        metrics[key] = Metric(key, title, compute, **fields)
         return compute
 
     return register
@@ -155,9 +148,13 @@ for _name, _share in CONFIDENT_SHARES.items():
     )(partial(_auroc_sure, share=_share))
 
 
+def _has_threshold(scores: TargetScores | OutcomeScores, rate: str) -> bool:
+    return any(rate in calibration.thresholds for calibration in scores.calibrations.values())
+
+
 def _share_above(target: TargetScores, _: Bootstrap, *, rate: str, kind: int) -> Estimate | None:
     """Share of one kind of images above the threshold: 0 clean, 1 noisy, 2 adversarial."""
-    return rate_estimate(target.above_threshold(rate)[kind]) if rate in target.rates else None
+    return rate_estimate(target.above_threshold(rate)[kind]) if _has_threshold(target, rate) else None
 
 
 for _rate in RATES:
@@ -196,7 +193,7 @@ def caught_under_all(scores: OutcomeScores, _: Bootstrap, *, rate: str) -> Estim
 
     Only images that all attacks were tried on count: none passes for safe because an expensive attack left it out.
     """
-    if rate not in scores.rates:
+    if not _has_threshold(scores, rate):
         return None
     targets = _with_enough_successes(scores)
     tried = {
@@ -222,7 +219,7 @@ for _rate in RATES:
 @outcome_metric(f"fpr-clean@{DEFAULT_RATE}", f"Clean images rejected at {DEFAULT_RATE[:-1]} %", better="lower")
 def _clean_alarms(scores: OutcomeScores, _: Bootstrap) -> Estimate | None:
     """False alarms on clean images, each source once."""
-    if DEFAULT_RATE not in scores.rates:
+    if not _has_threshold(scores, DEFAULT_RATE):
         return None
     alarms: dict[tuple[str, str], bool] = {}
     for target in _with_enough_successes(scores):
@@ -236,7 +233,7 @@ def _clean_alarms(scores: OutcomeScores, _: Bootstrap) -> Estimate | None:
 )
 def _misclassified_alarms(scores: OutcomeScores, _: Bootstrap) -> Estimate | None:
     """Share of clean images that the network gets wrong and the detector rejects."""
-    if DEFAULT_RATE not in scores.rates or not len(scores.misclassified):
+    if not _has_threshold(scores, DEFAULT_RATE) or not len(scores.misclassified):
         return None
     folds, calibrations = scores.misclassified_folds, scores.calibrations
     return rate_estimate(above_threshold(scores.misclassified, folds, calibrations, DEFAULT_RATE))

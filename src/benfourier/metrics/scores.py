@@ -64,11 +64,6 @@ class TargetScores:
         return len(self.ids)
 
     @property
-    def rates(self) -> tuple[str, ...]:
-        """Rates of false alarms that there are thresholds for."""
-        return tuple(next(iter(self.calibrations.values())).thresholds) if self.calibrations else ()
-
-    @property
     def sample(self) -> ScoreSample:
         """All rows as one sample: clean, then noisy, then attacked images."""
         return self.sample_of(self.scores)
@@ -98,11 +93,6 @@ class OutcomeScores:
     misclassified: Floats  # scores of clean images that the network gets wrong, (M,)
     misclassified_folds: Rows  # which fit scored each, (M,)
     calibrations: Mapping[int, FoldCalibration]  # by fold
-
-    @property
-    def rates(self) -> tuple[str, ...]:
-        """Rates of false alarms that there are thresholds for."""
-        return tuple(next(iter(self.calibrations.values())).thresholds) if self.calibrations else ()
 
 
 def above_threshold(scores: Floats, folds: Rows, calibrations: Mapping[int, FoldCalibration], rate: str) -> Bools:
