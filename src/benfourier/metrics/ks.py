@@ -7,13 +7,12 @@ mode="asymp"; later versions use the law of one sample of round(nm/(n+m)) number
 import math
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special
 
 from benfourier.errors import InputError, check_probability, check_whole
+from benfourier.metrics.scores import Floats
 from benfourier.theory.samples import real_array
-
-Floats = NDArray[np.float64]
 
 
 def distances(one: ArrayLike, other: ArrayLike) -> Floats:
