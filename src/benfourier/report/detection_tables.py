@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import wraps
 
 from benfourier.metrics.registry import CELL_METRICS, OUTCOME_METRICS
-from benfourier.report.grid import OWN_NOTE, GridRow, grid, grid_rows, headings, paper_notes
+from benfourier.report.grid import OWN_NOTE, GridRow, grid, headings, paper_notes
 from benfourier.report.paper import VGG19, PaperNumber, all_cells
 from benfourier.report.registry import DOCS, EVERYONE, FULL, PAGE_AND_DOCS, TERMINAL, table
 from benfourier.report.results import ACCURACY, AUROC, GAIN, MEAD, WORST, CellRef, Results, find_cell, fit_name
@@ -98,20 +98,26 @@ def other_data(results: Results, source: str, metric: str) -> Iterator[Table]:
 
 
 def _protocol_table(results: Results, outcomes: Sequence[Outcome], tested: str, metric: str) -> Iterator[Table]:
-    """A metric of fits to the tested attack, beside the paper's numbers; the outcomes are of one protocol."""
+    """A metric of detectors under each attack, beside the paper's numbers; the outcomes are of one protocol."""
     attacks = results.attacks_of(outcomes)
     if not attacks:
         return
     protocol, source = outcomes[0].protocol, outcomes[0].source
     paper, facts = results.paper(source), CELL_METRICS.get(metric) or OUTCOME_METRICS[metric]
-    rows = grid_rows(
-        results,
-        attacks,
-        lambda detector, attack: find_cell(outcomes, detector, attack, attack),
-        lambda detector, attack: paper.beside(protocol, metric, detector, attack, attack),
-    )
+    newest = {outcome.detector: outcome for outcome in results.outcomes}
+    ids, any_fit = [results.attack_id(attack) for attack in attacks], protocol == ALL_ATTACKS
+    rows = []
+    for detector in dict.fromkeys((*results.detectors, *results.baselines)):
+        cells = tuple(find_cell(outcomes, detector, None if any_fit else attack, attack) for attack in attacks)
+        if any(cells) or detector in results.baselines:
+            # where a cell is missing, the detector's newest outcome says which of the paper's numbers belongs there
+            known = [ref.outcome if ref else newest.get(detector) for ref in cells]
+            names = tuple(results.paper_detector(outcome) if outcome else detector for outcome in known)
+            places = zip(names, ids, strict=True)
+            numbers = tuple(paper.beside(protocol, metric, name, attack, attack) for name, attack in places)
+            rows.append(GridRow(detector, cells, numbers, detector in results.baselines, names))
     heads, reduced = headings(results, attacks, tested)
-    beside = paper_notes(paper, source, rows) if metric in MAIN_METRICS else []
+    beside = paper_notes(paper, source, rows) if metric in MAIN_METRICS and not any_fit else []
     notes = [*reduced, *beside, *([facts.note] if facts.note else [])]
     name = f"{protocol}-{metric}".replace("@", "-").replace("%", "")
     best = facts.better == "higher"
@@ -123,13 +129,8 @@ def _protocol_table(results: Results, outcomes: Sequence[Outcome], tested: str, 
 @each_source
 def all_attacks(results: Results, source: str, metric: str) -> Iterator[Table]:
     """Yields a metric of detectors fitted to all attacks together."""
-    outcomes = results.of(ALL_ATTACKS, source)
-    attacks = results.attacks_of(outcomes)
-    if attacks:
-        heads, reduced = headings(results, attacks, source)
-        rows = grid_rows(results, attacks, lambda detector, attack: find_cell(outcomes, detector, None, attack))
-        title = f"{CELL_METRICS[metric].title}, %, fitted to all attacks together"
-        yield grid(f"{ALL_ATTACKS}-{metric}", title, metric, heads, rows, notes=reduced)
+    for each in _protocol_table(results, results.of(ALL_ATTACKS, source), source, metric):
+        yield replace(each, title=f"{each.title}, fitted to all attacks together")
 
 
 @table("all-attacks-overall", section=ALL_ATTACKS, audiences=PAGE_AND_DOCS)
@@ -225,9 +226,9 @@ def _strength_tables(results: Results, name: str, way: str, outcomes: Sequence[O
             same = [outcome for outcome in own if outcome.fitted == fitted]
             label = detector if shared else f"{detector}, {fit_name(fitted)}"
             cells = tuple(find_cell(same, detector, None, column) for column in columns)
-            rows.append(GridRow(label, cells, (None,) * len(columns), same[0].method == BASELINE))
+            rows.append(GridRow(label, cells, is_baseline=detector in results.baselines))
     if not any(row.is_baseline for row in rows):
-        rows += [row for row in grid_rows(results, columns, lambda *_: None) if row.is_baseline]
+        rows += [GridRow(label, (None,) * len(columns), is_baseline=True) for label in results.baselines]
     heading = "detector" if shared else "detector, fitted to"
     for metric in MAIN_METRICS if outcomes else ():
         title = f"{CELL_METRICS[metric].title}, %, fitted to {way}"

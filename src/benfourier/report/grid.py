@@ -1,7 +1,7 @@
 """Grids: one metric of many detectors against many attacks, beside the baseline and the paper's numbers."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from benfourier.metrics.registry import CELL_METRICS
@@ -20,9 +20,6 @@ ALWAYS_NOTE = f"{ALWAYS}: the share of benign images, which needs no detector."
 OWN_NOTE = "Of the settings of mbf, only “{}” has the paper's numbers beside it."
 BENIGN_SHARE = Estimate(2 / 3, math.nan, math.nan)  # every source image has a clean, a noisy and an attacked version
 
-Find = Callable[[str, str], CellRef | None]  # from labels of a detector and an attack to the cell
-FindPaper = Callable[[str, str], PaperNumber | None]  # from the paper's names of both to its number
-
 
 @dataclass(frozen=True)
 class GridRow:
@@ -30,29 +27,9 @@ class GridRow:
 
     name: str  # shown before it
     cells: tuple[CellRef | None, ...]  # by column
-    paper: tuple[PaperNumber | None, ...]  # by column: the paper's number, or None
+    paper: tuple[PaperNumber | None, ...] = ()  # by column: the paper's number, or None; empty if it has none at all
     is_baseline: bool = False  # True for the baseline, which is set apart
     paper_names: tuple[str, ...] = ()  # by column: the detector's name in the paper's tables, or nothing
-
-
-def grid_rows(
-    results: Results, attacks: Sequence[str], find: Find, paper: FindPaper = lambda *_: None
-) -> tuple[GridRow, ...]:
-    """Returns a row per detector that has any cell, and always one of the baseline; attacks are the columns."""
-    newest = {outcome.detector: outcome for outcome in results.outcomes}
-    baseline = [] if BASELINE in results.methods.values() else [BASELINE]
-    ids = [results.attack_id(attack) for attack in attacks]
-    rows = []
-    for detector in (*results.detectors, *baseline):
-        cells = tuple(find(detector, attack) for attack in attacks)
-        method = results.methods.get(detector, detector)
-        if any(cells) or method == BASELINE:  # the baseline has a row even if it was not run, and a note says so
-            # where a cell is missing, the detector's newest outcome says which of the paper's numbers belongs there
-            outcomes = [ref.outcome if ref else newest.get(detector) for ref in cells]
-            names = tuple(results.paper_detector(outcome) if outcome else method for outcome in outcomes)
-            numbers = tuple(paper(name, attack) for name, attack in zip(names, ids, strict=True))
-            rows.append(GridRow(detector, cells, numbers, method == BASELINE, names))
-    return tuple(rows)
 
 
 def grid(
@@ -71,7 +48,7 @@ def grid(
     for row in rows:
         reduced = "; ".join(sorted({ref.outcome.reduced for ref in row.cells if ref} - {""}))
         label = footnotes.mark(row.name, NOT_RUN if row.is_baseline and not any(row.cells) else reduced)
-        places = zip(row.cells, row.paper, strict=True)
+        places = zip(row.cells, row.paper or (None,) * len(row.cells), strict=True)
         entries = tuple(_grid_entry(ref, metric, paper, footnotes) for ref, paper in places)
         lines.append(Row(label, entries, APART if row.is_baseline else ""))
     below = any(entry.emphasis == BELOW for line in lines for entry in line.entries)

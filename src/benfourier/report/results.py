@@ -133,6 +133,11 @@ class Results:
         labels = self._in_plan_order("detectors", self.methods)
         return tuple(sorted(labels, key=lambda label: (self.methods[label] == BASELINE) - (self.methods[label] == MBF)))
 
+    @property
+    def baselines(self) -> tuple[str, ...]:
+        """Labels of the baseline, which has a row in every table even if it was not run."""
+        return tuple(label for label in self.detectors if self.methods[label] == BASELINE) or (BASELINE,)
+
     def _in_plan_order(self, kind: str, labels: Iterable[str]) -> tuple[str, ...]:
         """Labels, each once; those that the plan names come first, in its order."""
         planned = dict.fromkeys(entry["label"] for entry in self.settings.get(kind, ()))
