@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benfourier.report.html import page
+from benfourier.report.files import page
 from benfourier.report.registry import build
 from benfourier.report.results import Results
 from benfourier.store.ledger import read

@@ -1,15 +1,24 @@
-"""From the file of a ledger to a report, and from a report to a file."""
+"""From the file of a ledger to a report, and from a report to a file: Markdown, or one page without outside parts."""
 
+import base64
+from importlib.resources import files
 from os import PathLike
 from pathlib import Path
 
-from benfourier.errors import OptionError, StoreError, check_choice
-from benfourier.report import html, render
+from benfourier.errors import MissingExtraError, OptionError, StoreError, check_choice
+from benfourier.progress import bar
+from benfourier.report import drawing, render
 from benfourier.report.registry import Audience, Report, build
 from benfourier.report.results import Results
+from benfourier.report.table import Table, blocks
 from benfourier.store.ledger import read
+from benfourier.version import __version__
 
 FORMATS = ("html", "markdown")
+WIDE_COLUMNS, WIDE_NAME = 4, 28  # a table with more columns or letters in a row's name gets the page's whole width
+FIRST_SENTENCES = 5  # of a section; the others are folded away
+PNG = b"\x89PNG\r\n\x1a\n"
+MAX_PICTURE = 500_000  # bytes, so that a phone can open the page
 
 
 def read_report(
@@ -43,9 +52,52 @@ def write_report(report: Report, path: str | PathLike[str], ledger: str | PathLi
     check_choice("format", format, FORMATS)
     if Path(path).resolve() == Path(ledger).resolve():
         raise OptionError(f"{path}: this is the ledger, which a report must not replace; choose another file")
-    text = html.page(report, Path(ledger)) if format == "html" else render.markdown(report)
+    text = page(report, Path(ledger)) if format == "html" else render.markdown(report)
     try:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
         raise OptionError(f"{path}: the report cannot be written ({error}); choose another file") from error
+
+
+def page(report: Report, ledger: Path, *, show_progress: bool | None = None) -> str:
+    """Returns the whole page; pictures lie beside the ledger. Progress is shown as `progress.bar` does."""
+    try:
+        from jinja2 import Environment, StrictUndefined
+    except ImportError as error:
+        message = "jinja2 is not installed, and the page needs it; pip install 'benfourier[report]'"
+        raise MissingExtraError(message) from error
+    package = files("benfourier.report")
+    # every word of a ledger is escaped; the style sheet and the drawings are ours
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    template = environment.from_string((package / "page.html").read_text(encoding="utf-8"))
+    drawings = {}  # SVG of every panel, by id of its figure
+    with bar(len(report.figures), "figures", show=show_progress) as advance:
+        for figure in report.figures:
+            panels = enumerate(figure.panels)
+            drawings[figure.id] = tuple(drawing.svg(panel, f"{figure.id} {place}") for place, panel in panels)
+            advance(1)
+    return template.render(
+        report=report,
+        style=(package / "page.css").read_text(encoding="utf-8"),
+        drawings=drawings,
+        address=lambda name: _address(ledger.parent, name),
+        first_sentences=FIRST_SENTENCES,
+        blocks=blocks,
+        is_wide=_is_wide,
+        ledger=ledger.name,
+        version=__version__,
+    ).lstrip()
+
+
+def _is_wide(table: Table) -> bool:
+    return len(table.columns) > WIDE_COLUMNS or any(len(row.name) > WIDE_NAME for row in table.rows)
+
+
+def _address(folder: Path, name: str) -> str:
+    """A file as a data address; nothing if it is not below the folder, missing, too large or no PNG."""
+    path, home = (folder / name).resolve(), folder.resolve()
+    if not path.is_relative_to(home) or not path.is_file() or path.stat().st_size > MAX_PICTURE:
+        return ""
+    content = path.read_bytes()
+    return "data:image/png;base64," + base64.b64encode(content).decode() if content.startswith(PNG) else ""
