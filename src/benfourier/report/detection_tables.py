@@ -81,7 +81,7 @@ def same_attack_metrics(results: Results, source: str) -> Iterator[Table]:
     rates = [metric.key for metric in OUTCOME_METRICS.values() if metric.better == "lower"]  # they need no attack
     for metric in dict.fromkeys(key for key in (GAIN, *CELL_METRICS, *rates) if key not in MAIN_METRICS):
         for each in _protocol_table(results, results.of(SAME_ATTACK, source), source, metric):
-            if each.has_values:
+            if any(map(each.is_numeric, range(len(each.columns)))):
                 yield each if metric == GAIN else replace(each, folded_under=MORE_METRICS)
 
 

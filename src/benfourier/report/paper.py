@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from types import MappingProxyType
 from typing import Any
 
 from benfourier.errors import check_choice
@@ -29,13 +28,11 @@ SLIPS = (  # what contradicts itself in the paper; the column `doubt` of paper.c
     "text: 400 benign ImageNet training images in one place, 480 in another",
 )
 # Options of the paper's mbf; a test holds them equal to the method's preset. The later ones are in some ledgers only.
-OPTIONS: Mapping[str, Any] = MappingProxyType(
-    {
-        "orders": 16, "layers": None, "pass_through": True, "centre": True, "zeros": "drop",
-        "head": "svm", "scaling": "none", "C": 1.0, "gamma": 1.0,
-    }
-)  # fmt: skip
-LATER_OPTIONS: Mapping[str, Any] = MappingProxyType({"precision": "float64", "entries": "all"})
+OPTIONS: Mapping[str, Any] = {
+    "orders": 16, "layers": None, "pass_through": True, "centre": True, "zeros": "drop",
+    "head": "svm", "scaling": "none", "C": 1.0, "gamma": 1.0,
+}  # fmt: skip
+LATER_OPTIONS: Mapping[str, Any] = {"precision": "float64", "entries": "all"}
 
 
 @dataclass(frozen=True)

@@ -189,11 +189,11 @@ sentences, table, figure, picture = ReportParts(), ReportParts(), ReportParts(),
 
 def build(results: Results, audience: Audience = FULL) -> Report:
     """Returns the report of a ledger for an audience; figures are drawn only when they are shown."""
-    registries = (sentences, table, figure, picture)
-    sections = (
-        Section(name, *words, *(parts.of(results, name, audience) for parts in registries))
-        for name, words in SECTIONS.items()
-    )
+    sections = []
+    for name, words in SECTIONS.items():
+        content = [parts.of(results, name, audience) for parts in (sentences, table, figure, picture)]
+        if any(content):
+            sections.append(Section(name, *words, *content))
     detectors, attacks = plural(len(results.detectors), "detector"), plural(len(results.attacks), "attack")
     lead = [f"{detectors}, {attacks}, {plural(len(results.outcomes), 'trial')}"]
     lead = [f"Data: {', '.join(results.sources)}", *lead] if results.sources else lead
@@ -201,5 +201,4 @@ def build(results: Results, audience: Audience = FULL) -> Report:
     for run in results.runs[-1:]:
         plan = f" ({run.name})"
         lead = [f"Network: {results.network}", *lead, f"Scale: {run.scale}", run.date[:10]]
-    shown = tuple(each for each in sections if each.sentences or each.tables or each.figures or each.pictures)
-    return Report(f"Detection of adversarial images{plan}", f"{'. '.join(lead)}.", shown)
+    return Report(f"Detection of adversarial images{plan}", f"{'. '.join(lead)}.", tuple(sections))

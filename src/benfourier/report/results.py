@@ -248,9 +248,7 @@ def worst_cases(results: Results, source: str) -> tuple[WorstCase, ...]:
         refs = [ref for ref in (CellRef(outcome, cell) for cell in outcome.cells) if ref.known(AUROC)]
         if refs and WORST in outcome.overall:
             attack = min(refs, key=lambda ref: ref.auroc.value).cell.attack
-            mead = outcome.overall.get(MEAD)
-            known = mead if mead and math.isfinite(mead.value) else None
-            cases.append(WorstCase(outcome, outcome.overall[WORST], attack, known))
+            cases.append(WorstCase(outcome, outcome.overall[WORST], attack, outcome.overall.get(MEAD)))
     # a detector that skipped the hardest attacks must not look best
     most = max((case.attacks for case in cases), default=0)
     return tuple(sorted((case for case in cases if case.attacks == most), key=lambda case: -case.worst.value))

@@ -63,11 +63,6 @@ class Table:
         return any(row.entries[column].value is not None for row in self.rows)
 
     @property
-    def has_values(self) -> bool:
-        """True if there is a number in it."""
-        return any(self.is_numeric(column) for column in range(len(self.columns)))
-
-    @property
     def has_paper(self) -> bool:
         """True if a number of the paper stands in it."""
         return any(entry.paper for row in self.rows for entry in row.entries)
