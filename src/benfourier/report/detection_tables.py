@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
+from typing import Any
 
 from benfourier.metrics.registry import CELL_METRICS, OUTCOME_METRICS
 from benfourier.report.grid import OWN_NOTE, GridRow, grid, headings, paper_notes
@@ -36,7 +37,7 @@ def each_source(make: Callable[..., Iterable[Table]]) -> Callable[..., Iterator[
     """Returns the function for all data; tables of a second source are named after it."""
 
     @wraps(make)
-    def make_all(results: Results, **keywords: str) -> Iterator[Table]:
+    def make_all(results: Results, **keywords: Any) -> Iterator[Table]:
         for place, source in enumerate(results.sources, 1):
             for each in make(results, source, **keywords):
                 yield each if place == 1 else replace(each, id=f"{each.id}-{place}", title=f"{each.title}, {source}")
@@ -150,38 +151,28 @@ def all_attacks_overall(results: Results, source: str) -> Iterator[Table]:
     yield Table("mixed-overall", "All attacks on an image at once, %", "detector", columns, tuple(rows), notes)
 
 
-@table("other-attack", section=OTHER_ATTACK)
+@table("other-attack-accuracy", section=OTHER_ATTACK, metric=ACCURACY, folded_under="Accuracy, detector by detector")
+@table("other-attack-mbf", section=OTHER_ATTACK, audiences=frozenset({DOCS}), metric=AUROC, paper_mbf_only=True)
+@table("other-attack", section=OTHER_ATTACK, metric=AUROC)
 @each_source
-def other_attack(results: Results, source: str) -> Iterator[Table]:
-    """Yields a table per metric and detector: fitted to one attack, tested on each."""
-    for metric in MAIN_METRICS:
-        for detector in results.detectors:
-            yield from transfer_table(results, source, detector, metric)
-
-
-@table("other-attack-mbf", section=OTHER_ATTACK, audiences=frozenset({DOCS}))
-@each_source
-def other_attack_mbf(results: Results, source: str) -> Iterator[Table]:
-    """Yields AUROC of the mbf that the paper's stands beside."""
-    if results.paper_mbf is not None:
-        yield from transfer_table(results, source, results.paper_mbf, AUROC)
-
-
-def transfer_table(results: Results, source: str, detector: str, metric: str) -> Iterator[Table]:
-    """Yields the table of one detector; nothing if it did not take part."""
-    rows, paper = transfer_rows(results, source, detector, metric), results.paper(source)
-    if not rows:
-        return
-    # of other settings of mbf than the paper's own the table says where the paper's numbers stand, if it has any
-    ids = [results.attack_id(row.name) for row in rows]
-    is_known = any(paper.beside(OTHER_ATTACK, metric, MBF, fitted, attack) for fitted in ids for attack in ids)
-    is_other = results.paper_mbf and is_known and not any(any(row.paper_names) for row in rows)
-    notes = [OWN_NOTE.format(results.paper_mbf)] if is_other else paper_notes(paper, source, rows)
-    title = f"{CELL_METRICS[metric].title} of {detector}, %"
-    name = f"{OTHER_ATTACK}-{metric}-{results.detectors.index(detector) + 1}"
-    columns = [row.name for row in rows]
-    each = grid(name, title, metric, columns, rows, row_heading="fit ↓ test →", best=False, notes=notes)
-    yield replace(each, folded_under="Accuracy, detector by detector") if metric == ACCURACY else each
+def other_attack(
+    results: Results, source: str, metric: str, *, paper_mbf_only: bool = False, folded_under: str = ""
+) -> Iterator[Table]:
+    """Yields a table per detector: fitted to one attack, tested on each."""
+    paper = results.paper(source)
+    for place, detector in enumerate(results.detectors, 1):
+        rows = transfer_rows(results, source, detector, metric)
+        if not rows or (paper_mbf_only and detector != results.paper_mbf):
+            continue
+        # of other settings of mbf than the paper's own the table says where the paper's numbers stand, if it has any
+        ids = [results.attack_id(row.name) for row in rows]
+        is_known = any(paper.beside(OTHER_ATTACK, metric, MBF, fitted, attack) for fitted in ids for attack in ids)
+        is_other = results.paper_mbf and is_known and not any(any(row.paper_names) for row in rows)
+        notes = [OWN_NOTE.format(results.paper_mbf)] if is_other else paper_notes(paper, source, rows)
+        name, title = f"{OTHER_ATTACK}-{metric}-{place}", f"{CELL_METRICS[metric].title} of {detector}, %"
+        columns = [row.name for row in rows]
+        each = grid(name, title, metric, columns, rows, row_heading="fit ↓ test →", best=False, notes=notes)
+        yield replace(each, folded_under=folded_under)
 
 
 def transfer_rows(results: Results, source: str, detector: str, metric: str) -> tuple[GridRow, ...]:
