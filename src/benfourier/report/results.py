@@ -140,9 +140,8 @@ class Results:
 
     def _in_plan_order(self, kind: str, labels: Iterable[str]) -> tuple[str, ...]:
         """Labels, each once; those that the plan names come first, in its order."""
-        planned = dict.fromkeys(entry["label"] for entry in self.settings.get(kind, ()))
-        unique = dict.fromkeys(labels)
-        return tuple(dict.fromkeys([*(label for label in planned if label in unique), *unique]))
+        places = {entry["label"]: place for place, entry in enumerate(self.settings.get(kind, ()))}
+        return tuple(sorted(dict.fromkeys(labels), key=lambda label: places.get(label, len(places))))
 
     @cached_property
     def boundary_attacks(self) -> frozenset[str]:
@@ -267,12 +266,10 @@ def newest(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
 
 def find_cell(outcomes: Sequence[Outcome], detector: str, fitted: str | None, attack: str) -> CellRef | None:
     """Returns the last cell of a detector for an attack; `fitted` is the one attack in the fit, None for any fit."""
-    for outcome in reversed(outcomes):  # of two fits that were tested on the same attack the later counts
-        if outcome.detector == detector and (fitted is None or outcome.fitted in ((fitted,), ())):
-            for cell in outcome.cells:
-                if cell.attack == attack:
-                    return CellRef(outcome, cell)
-    return None
+    same = [each for each in outcomes if each.detector == detector and (not fitted or each.fitted in ((fitted,), ()))]
+    # of two fits that were tested on the same attack the later counts
+    refs = (CellRef(outcome, cell) for outcome in reversed(same) for cell in outcome.cells if cell.attack == attack)
+    return next(refs, None)
 
 
 def fit_name(fitted: Sequence[str]) -> str:
