@@ -82,8 +82,15 @@ def rate_estimate(hits: Bools) -> Estimate:
 
 
 @cell_metric("auroc", "AUROC")
-def _auroc(target: TargetScores, bootstrap: Bootstrap) -> Estimate:
-    return bootstrap.estimate(over_folds(auroc, np.tile(target.folds, 3)), target.sample)
+def _auroc(
+    target: TargetScores, bootstrap: Bootstrap, *, benign: Sequence[int] = (0, 1), rows: Sequence[int] | None = None
+) -> Estimate:
+    """AUROC of some sources (rows, by default all) against some kinds of benign images: 0 clean, 1 noisy."""
+    rows = range(len(target)) if rows is None else rows
+    kinds, names = [*benign, 2], tuple(target.ids[row] for row in rows)
+    adversarial = np.repeat([kind == 2 for kind in kinds], len(rows))
+    sample = ScoreSample(target.scores[np.ix_(kinds, rows)].reshape(-1), adversarial, names * len(kinds))
+    return bootstrap.estimate(over_folds(auroc, np.tile(target.folds[list(rows)], len(kinds))), sample)
 
 
 @cell_metric("accuracy", "Accuracy at posterior 0.5")
@@ -111,17 +118,6 @@ def _auroc_gain(target: TargetScores, bootstrap: Bootstrap) -> Estimate | None:
     return bootstrap.difference(area, target.sample, target.sample_of(target.baseline))
 
 
-def _auroc_of(
-    target: TargetScores, bootstrap: Bootstrap, *, benign: Sequence[int], rows: Sequence[int] | None = None
-) -> Estimate:
-    """AUROC of some sources (rows, by default all) against some kinds of benign images: 0 clean, 1 noisy."""
-    rows = range(len(target)) if rows is None else rows
-    kinds, names = [*benign, 2], tuple(target.ids[row] for row in rows)
-    adversarial = np.repeat([kind == 2 for kind in kinds], len(rows))
-    sample = ScoreSample(target.scores[np.ix_(kinds, rows)].reshape(-1), adversarial, names * len(kinds))
-    return bootstrap.estimate(over_folds(auroc, np.tile(target.folds[list(rows)], len(kinds))), sample)
-
-
 for _place, _kind in enumerate((CLEAN, NOISY)):
     cell_metric(
         f"auroc-{_kind}",
@@ -129,14 +125,14 @@ for _place, _kind in enumerate((CLEAN, NOISY)):
         shown=SAME_ATTACK,
         note="AUROC itself takes clean and noisy images together. Below 50: such images score above adversarial ones "
         "more often than not.",
-    )(partial(_auroc_of, benign=[_place]))
+    )(partial(_auroc, benign=[_place]))
 
 
 def _auroc_sure(target: TargetScores, bootstrap: Bootstrap, *, share: float) -> Estimate | None:
     """AUROC of the sources whose clean image the network is most confident about, by the baseline's score."""
     doubt = (target.scores if target.baseline is None else target.baseline)[0]
     rows = np.argsort(doubt, kind="stable")[: round(share * len(target))]
-    return None if len(rows) < MIN_SUCCESSES else _auroc_of(target, bootstrap, benign=[0, 1], rows=rows.tolist())
+    return None if len(rows) < MIN_SUCCESSES else _auroc(target, bootstrap, rows=rows.tolist())
 
 
 for _name, _share in CONFIDENT_SHARES.items():
