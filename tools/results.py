@@ -8,8 +8,8 @@ from pathlib import Path
 from benfourier.errors import StoreError
 from benfourier.metrics.registry import OUTCOME_METRICS
 from benfourier.report import Results, drawing
+from benfourier.report.detection_tables import ALWAYS
 from benfourier.report.findings import NEAR, PLACES, beside_baseline, differences
-from benfourier.report.grid import ALWAYS
 from benfourier.report.paper import DATABASES, NONE, all_cells
 from benfourier.report.registry import build
 from benfourier.report.render import escape, line, table_lines

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from benfourier.metrics.ranking import ROC_RATES
-from benfourier.report.detection_tables import transfer_rows
-from benfourier.report.grid import GridRow
+from benfourier.report.detection_tables import GridRow, transfer_rows
 from benfourier.report.registry import PAGE_AND_DOCS, Axes, Figure, LineStyle, Palette, Panel, figure, line_styles
 from benfourier.report.results import AUROC, Results, find_cell, fit_name, worst_cases
 from benfourier.report.table import percent_text
