@@ -21,9 +21,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 MAX_PICTURE = 500_000  # bytes, so that a phone can open the page
 
 
-def read_report(
-    ledger: str | PathLike[str], *, paper: str | None = None, audience: str = Audience.FULL.value
-) -> Report:
+def read_report(ledger: str | PathLike[str], *, paper: str | None = None, audience: str = "full") -> Report:
     """Returns the report of a ledger.
 
     Args:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from benfourier.report.paper import CITATION, SLIPS, PaperNumber
 from benfourier.report.registry import FULL, TERMINAL, sentences
-from benfourier.report.results import ACCURACY, AUROC, COMPARED, GAIN, CellRef, Results, WorstCase, worst_cases
+from benfourier.report.results import ACCURACY, AUROC, COMPARED, CROSSED, GAIN, CellRef, Results, WorstCase, worst_cases
 from benfourier.report.table import join, percent_text, plural, quote
 from benfourier.store.vocabulary import BASELINE, MBF, ProtocolName
 
@@ -19,7 +19,6 @@ PLACES = {
     ProtocolName.OTHER_STRENGTH: "Fitted to attacks of one strength and tested on another",
     ProtocolName.ALL_ATTACKS: "Fitted to all attacks together",
 }
-CROSSED = (ProtocolName.OTHER_ATTACK, ProtocolName.OTHER_STRENGTH)
 TERMINAL_AND_PAGE = frozenset({TERMINAL, FULL})
 
 

@@ -17,6 +17,7 @@ AUROC, ACCURACY, GAIN = "auroc", "accuracy", "auroc-gain"
 WORST, MEAD = "worst-auroc", f"mead@{DEFAULT_RATE}"
 SAME_ATTACK, OTHER_ATTACK, OTHER_DATA, OTHER_STRENGTH, ALL_ATTACKS = ProtocolName
 COMPARED = (SAME_ATTACK, OTHER_ATTACK, OTHER_DATA)  # the paper has these
+CROSSED = (OTHER_ATTACK, OTHER_STRENGTH)  # tested on another attack than the one in the fit
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,7 @@ class CellRef:
     @property
     def name(self) -> str:
         """The attack, and before it the one in the fit where that is another."""
-        crossed = self.outcome.protocol in (OTHER_ATTACK, OTHER_STRENGTH)
-        fit = f"{fit_name(self.outcome.fitted)} → " if crossed and self.outcome.fitted else ""
+        fit = f"{fit_name(self.outcome.fitted)} → " if self.outcome.protocol in CROSSED and self.outcome.fitted else ""
         return f"{fit}{self.cell.attack}"
 
     def known(self, metric: str) -> Estimate | None:
