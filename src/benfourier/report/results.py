@@ -85,15 +85,10 @@ class Results:
         done = {outcome.key for outcome in kinds[Outcome]}
         failures = tuple(failure for failure in kinds[store.Failure] if failure.key not in done)
         replaced = len(kinds[Outcome]) - len(outcomes)
-        studies = (
-            last(store.Profile),
-            last(store.LayerFit),
-            last(store.NoiseControl),
-            last(store.KsResult),
-            last(Cost),
-        )
+        profiles, fits = last(store.Profile), last(store.LayerFit)
+        controls, ks, costs = last(store.NoiseControl), last(store.KsResult), last(Cost)
         runs, attacks, pictures = tuple(kinds[store.Run]), last(store.AttackSummary), tuple(kinds[store.Picture])
-        return cls(runs, attacks, outcomes, *studies, pictures, failures, replaced, paper)
+        return cls(runs, attacks, outcomes, profiles, fits, controls, ks, costs, pictures, failures, replaced, paper)
 
     @property
     def is_empty(self) -> bool:
