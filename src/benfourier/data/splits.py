@@ -42,21 +42,18 @@ def split(
     shares = np.array(list(parts.values()), np.float64)
     if not len(shares) or not (shares > 0).all() or abs(shares.sum() - 1) > 1e-9:
         raise OptionError(f"parts are {dict(parts)}; they must be positive shares that add up to 1")
-    check_seed(seed)
-    rows = _rows_by_class(ids, labels)
     chosen: list[list[int]] = [[] for _ in parts]
     owed = np.zeros(len(parts))
-    for label, sources in rows.items():
+    for label, sources in _rows_by_class(ids, labels, seed).items():
         if len(sources) < len(parts):
             raise InputError(
                 f"class {label} has {len(sources)} source images for {len(parts)} parts; each part needs one: give "
                 "more images, leave the class out, or pass the same label for all rows to split without regard to class"
             )
         counts = _counts(len(sources), shares, owed)
-        order = sorted(sources, key=lambda source: _rank(source, seed))
         ends = np.cumsum(counts)
         for part, start, end in zip(chosen, ends - counts, ends, strict=True):
-            part.extend(row for source in order[start:end] for row in sources[source])
+            part.extend(row for rows in sources[start:end] for row in rows)
     return {name: np.sort(np.array(part, np.intp)) for name, part in zip(parts, chosen, strict=True)}
 
 
@@ -73,11 +70,9 @@ def stratified_order(ids: Sequence[str], labels: ArrayLike, *, seed: int) -> Ind
 
     In every class the ids are sorted by a hash of seed and id, and the classes take turns.
     """
-    check_seed(seed)
     turns: list[tuple[float, int, list[int]]] = []
-    for label, sources in _rows_by_class(ids, labels).items():
-        order = sorted(sources, key=lambda source: _rank(source, seed))
-        turns += [((place + 0.5) / len(order), label, sources[source]) for place, source in enumerate(order)]
+    for label, sources in _rows_by_class(ids, labels, seed).items():
+        turns += [((place + 0.5) / len(sources), label, rows) for place, rows in enumerate(sources)]
     return np.array([row for *_, rows in sorted(turns) for row in rows], np.intp)
 
 
@@ -86,8 +81,9 @@ def hash_rank(seed: int, name: str) -> int:
     return image_seed(seed, f"lot\0{name}")  # the word is part of the hash, and so of every result
 
 
-def _rows_by_class(ids: Sequence[str], labels: ArrayLike) -> dict[int, dict[str, list[int]]]:
-    """The rows of every source image of every class, classes in ascending order."""
+def _rows_by_class(ids: Sequence[str], labels: ArrayLike, seed: int) -> dict[int, list[list[int]]]:
+    """The rows of each source image, by class in ascending order; a hash of seed and id orders the source images."""
+    check_seed(seed)
     by_class: dict[int, dict[str, list[int]]] = {}
     known: dict[str, int] = {}
     for row, (source, label) in enumerate(zip(ids, checked_labels(labels, len(ids), "split").tolist(), strict=True)):
@@ -95,7 +91,11 @@ def _rows_by_class(ids: Sequence[str], labels: ArrayLike) -> dict[int, dict[str,
             problem = f"id {source!r} has the labels {known[source]} and {label}"
             raise InputError(f"{problem}; twins share their source's label")
         by_class.setdefault(label, {}).setdefault(source, []).append(row)
-    return dict(sorted(by_class.items()))
+
+    def rank(source: str) -> tuple[bytes, str]:
+        return hashlib.sha256(f"{seed}:{source}".encode()).digest(), source
+
+    return {label: [sources[name] for name in sorted(sources, key=rank)] for label, sources in sorted(by_class.items())}
 
 
 def _counts(total: int, shares: NDArray[np.float64], owed: NDArray[np.float64]) -> NDArray[np.intp]:
@@ -112,8 +112,3 @@ def _counts(total: int, shares: NDArray[np.float64], owed: NDArray[np.float64]) 
         counts[np.argmax(owed - counts)] += 1
     owed -= counts
     return counts
-
-
-def _rank(source: str, seed: int) -> tuple[bytes, str]:
-    """A place in an order that only seed and id decide."""
-    return hashlib.sha256(f"{seed}:{source}".encode()).digest(), source
