@@ -139,15 +139,10 @@ def labelled_images(
         classes = torch.as_tensor(labels)
     except (RuntimeError, TypeError, ValueError) as error:
         raise InputError(f"labels are a {type(labels).__name__}; they must be whole numbers, one per image") from error
-    if ids is None:
-        return LabelledImages(images, classes)
-    allowed = f"they must be one text per image, {len(images)} in all"
-    if isinstance(ids, str) or not isinstance(ids, Sequence):
-        raise InputError(f"ids are a {type(ids).__name__}; {allowed}")
-    for name in ids:
-        if not isinstance(name, str):
-            raise InputError(f"ids hold {name!r}; {allowed}")
-    return LabelledImages(images, classes, tuple(ids))
+    if isinstance(ids, str) or not isinstance(ids, Sequence | None):
+        problem = f"ids are a {type(ids).__name__}"
+        raise InputError(f"{problem}; they must be one text per image, {len(images)} in all")
+    return LabelledImages(images, classes, tuple(ids or ()))
 
 
 def check_classes(labels: Tensor, classes: int) -> None:

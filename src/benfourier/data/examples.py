@@ -1,7 +1,7 @@
 """Clean images with their noisy and adversarial twins: what detectors are fitted to and measured on."""
 
 import json
-from collections.abc import ItemsView, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from os import PathLike
@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from benfourier.data.images import LabelledImages
-from benfourier.data.sources import check_unique, checked_indices
+from benfourier.data.sources import check_ids, checked_indices
 from benfourier.errors import ImageError, InputError, StoreError, check_choice, check_number, check_seed, check_whole
 from benfourier.store import artifact
 
@@ -69,7 +69,7 @@ class Examples:
         self._check_names()
         self._check_images()
         self._check_rows()
-        check_unique(self.ids, "examples")
+        check_ids(self.ids, len(self), "examples")
         check_seed(self.seed)
         for name, level in self.noise_levels.items():
             check_number(f"noise_levels[{name!r}]", level, least=0)
@@ -87,33 +87,25 @@ class Examples:
             raise InputError(f"kinds of images are called {', '.join(kinds)}; each needs a name of its own")
 
     def _check_images(self) -> None:
-        groups = {f"{group}[{name!r}]": x for group in ("noisy", "adversarial") for name, x in self._group(group)}
-        for name, images in {"clean": self.clean, **groups}.items():
+        twins = {f"noisy[{name!r}]": images for name, images in self.noisy.items()}
+        twins |= {f"adversarial[{name!r}]": images for name, images in self.adversarial.items()}
+        for name, images in {"clean": self.clean, **twins}.items():
             _check_tensor(name, images, torch.float32)
             if images.ndim != 4 or images.shape != self.clean.shape or images.numel() == 0:
                 problem = f"{name} has shape {tuple(images.shape)} and clean {tuple(self.clean.shape)}"
                 raise ImageError(f"{problem}; all must have the same (N, C, H, W), none of these 0")
-            if not images.isfinite().all():
-                bad = (~images.isfinite()).flatten(1).any(1).nonzero().flatten().tolist()
+            bad = (~images.isfinite()).flatten(1).any(1).nonzero().flatten().tolist()
+            if bad:
                 raise ImageError(f"{name} holds NaN or infinity in the rows {bad[:5]}; every pixel must be a number")
 
     def _check_rows(self) -> None:
-        count = len(self.clean)
         masks = {f"success[{attack!r}]": mask for attack, mask in self.success.items()}
         for name, rows in {"labels": self.labels, **masks}.items():
             _check_tensor(name, rows, torch.int64 if name == "labels" else torch.bool)
-            if rows.shape != (count,):
-                raise InputError(f"{name} has shape {tuple(rows.shape)}; it must be ({count},), one per image")
-        if len(self.ids) != count:
-            raise InputError(f"there are {count} images and {len(self.ids)} ids; each image needs one id")
-        if not all(isinstance(name, str) for name in self.ids):
-            raise InputError("ids must be text; use the names of the source images")
+            if rows.shape != (len(self),):
+                raise InputError(f"{name} has shape {tuple(rows.shape)}; it must be ({len(self)},), one per image")
         if self.labels.min() < 0:
             raise InputError(f"label {int(self.labels.min())} is unknown; labels count classes from 0")
-
-    def _group(self, name: str) -> ItemsView[str, Tensor]:
-        tensors: Mapping[str, Tensor] = getattr(self, name)
-        return tensors.items()
 
     def __len__(self) -> int:
         return len(self.clean)
@@ -142,7 +134,7 @@ class Examples:
         """Returns some of the rows; step is what counts call the selection."""
         rows = torch.from_numpy(checked_indices(indices, len(self)))
         fields: dict[str, Any] = {
-            group: {name: tensor[rows] for name, tensor in self._group(group)} for group in GROUPS
+            group: {name: tensor[rows] for name, tensor in getattr(self, group).items()} for group in GROUPS
         }
         ids, counts = tuple(self.ids[row] for row in rows.tolist()), (*self.counts, (step, len(rows)))
         return replace(self, clean=self.clean[rows], labels=self.labels[rows], ids=ids, counts=counts, **fields)
@@ -158,7 +150,9 @@ class Examples:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Writes everything to one safetensors file, whole or not at all."""
-        groups = {f"{key}/{name}": tensor for group, key in GROUPS.items() for name, tensor in self._group(group)}
+        groups = {
+            f"{key}/{name}": tensor for group, key in GROUPS.items() for name, tensor in getattr(self, group).items()
+        }
         tensors = {"clean": self.clean, "labels": self.labels, **groups}
         manifest = {
             "attacks": self.attacks,

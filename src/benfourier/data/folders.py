@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from benfourier.data.image_files import RESIZE_RULES, read_image, read_size, resize
-from benfourier.data.sources import MAX_CLASSES, Content, Source, check_unique, checked_indices
+from benfourier.data.sources import MAX_CLASSES, Content, Source, check_ids, checked_indices
 from benfourier.errors import ImageError, InputError, OptionError, check_choice, check_whole
 from benfourier.store.artifact import digest_of
 
@@ -41,7 +41,7 @@ class FolderSource(Source):
         check_choice("resize", self.resize, RESIZE_RULES)
         if self.channels not in (1, 3):
             raise OptionError(f"channels is {self.channels!r}; allowed: 1 for grey, 3 for colour")
-        check_unique(self.ids, str(self.folder))
+        check_ids(self.ids, len(self.labels), str(self.folder))
         object.__setattr__(self, "name", self.folder.resolve().name)
 
     @cached_property

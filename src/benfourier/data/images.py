@@ -10,7 +10,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from benfourier.data.sources import Source, check_unique, checked_indices
+from benfourier.data.sources import Source, check_ids, checked_indices
 from benfourier.errors import ImageError, InputError, check_whole
 from benfourier.progress import bar
 
@@ -37,9 +37,7 @@ class LabelledImages:
             raise InputError(f"{problem}; they must be whole numbers ({count},)")
         object.__setattr__(self, "labels", labels.long())
         object.__setattr__(self, "ids", tuple(self.ids) or tuple(map(str, range(count))))
-        if len(self.ids) != count:
-            raise InputError(f"there are {count} images and {len(self.ids)} ids; each image needs one id")
-        check_unique(self.ids, "labelled images")
+        check_ids(self.ids, count, "labelled images")
 
     def __len__(self) -> int:
         return len(self.images)

@@ -66,9 +66,7 @@ class ArraySource(Source):
             problem = f"label {labels.max()} is unknown"
             raise InputError(f"{self.name}: {problem}; there are {len(classes)} classes, from 0 on")
         ids = tuple(self.ids) or numbered_ids(self.name, len(images))
-        if len(ids) != len(images):
-            raise InputError(f"{self.name}: there are {len(images)} images and {len(ids)} ids; each image needs one id")
-        check_unique(ids, self.name)
+        check_ids(ids, len(images), self.name)
         _set(self, images=images, labels=labels, classes=classes, ids=ids)
 
     def pixels(self, indices: ArrayLike) -> NDArray[np.uint8]:
@@ -264,8 +262,13 @@ def class_difference(one: tuple[str, ...], other: tuple[str, ...]) -> str | None
     return next((f"{a!r} and {b!r} as class {n}" for n, (a, b) in pairs if a != b and str(n) not in (a, b)), None)
 
 
-def check_unique(ids: tuple[str, ...], where: str) -> None:
-    """Raises InputError if an id occurs twice."""
-    if len(set(ids)) < len(ids):
+def check_ids(ids: tuple[str, ...], count: int, where: str) -> None:
+    """Raises InputError unless there is one id per image, all of them different texts."""
+    if len(ids) != count:
+        raise InputError(f"{where}: there are {count} images and {len(ids)} ids; each image needs one id")
+    other = next((name for name in ids if not isinstance(name, str)), None)
+    if other is not None:
+        raise InputError(f"{where}: an id is {other!r}; ids must be text; use the names of the source images")
+    if len(set(ids)) < count:
         twice = next(name for name, count in Counter(ids).items() if count > 1)
         raise InputError(f"{where}: id {twice!r} occurs twice; every image needs an id of its own")
