@@ -117,21 +117,22 @@ def folder(
 def _by_folder(folder: Path, classes: Sequence[str] | None) -> Labels:
     """Files with the name of the sub-folder as label; other and hidden files beside them are left alone."""
     folders = sorted(sub for sub in folder.iterdir() if sub.is_dir() and not sub.name.startswith("."))
-    pairs = [(file.relative_to(folder), sub.name) for sub in folders for file in sorted(sub.rglob("*.*"))]
-    pairs = [pair for pair in pairs if pair[0].name.lower().endswith(SUFFIXES)]
-    pairs = [pair for pair in pairs if not any(word.startswith(".") for word in pair[0].parts)]
-    if not pairs:
+    files = {file.relative_to(folder).as_posix(): sub.name for sub in folders for file in _visible_images(sub)}
+    if not files:
         raise InputError(f"{folder}: it holds neither {TABLE} nor class folders with images; add one of them")
     names = tuple(classes or [sub.name for sub in folders])
-    labels = _places([label for _, label in pairs], names, folder)
-    return tuple(file.as_posix() for file, _ in pairs), labels, names
+    return tuple(files), _places(list(files.values()), names, folder), names
 
 
 def image_files(folder: str | PathLike[str]) -> list[Path]:
     """Returns the image files below a folder in order of name, hidden ones left out."""
-    names = [file.relative_to(folder) for file in sorted(Path(folder).rglob("*")) if file.is_file()]
-    visible = [name for name in names if not any(word.startswith(".") for word in name.parts)]
-    return [folder / name for name in visible if name.name.lower().endswith(SUFFIXES)]
+    return [path for path in _visible_images(Path(folder)) if path.is_file()]
+
+
+def _visible_images(folder: Path) -> list[Path]:
+    """Paths below a folder that end as image files do, in order of name; nothing in them is hidden."""
+    paths = sorted(path for path in folder.rglob("*.*") if path.name.lower().endswith(SUFFIXES))
+    return [path for path in paths if not any(word.startswith(".") for word in path.relative_to(folder).parts)]
 
 
 def _by_table(table: Path, column: str | None, classes: Sequence[str] | None) -> Labels:

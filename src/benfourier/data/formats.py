@@ -22,6 +22,7 @@ from benfourier.data.sources import ArraySource, checked_images, checked_labels,
 from benfourier.errors import InputError, MissingExtraError, OptionError, check_choice
 
 FilePath = str | PathLike[str]
+Reader = Callable[[FilePath, str | None], ArraySource]
 Arrays = tuple[NDArray[np.uint8], NDArray[np.int64]]
 DIGITS = tuple("0123456789")
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -91,7 +92,7 @@ def svhn(path: FilePath, part: str | None = None) -> ArraySource:
     if file.name not in SVHN_FILES:
         problem = f"it is not one of SVHN's files, {', '.join(SVHN_FILES)}"
         raise InputError(f"{file}: {problem}; save other images as .npz with x and y")
-    content = _bytes(file)
+    content = read_bytes(file)
     size, digest = SVHN_FILES[file.name]
     if len(content) != size or hashlib.sha256(content).hexdigest() != digest:
         problem = f"it has {len(content):,} bytes, and should have {size:,} with SHA-256 {digest[:12]}…"
@@ -126,11 +127,16 @@ def _files_of_part(kind: str, path: Path, part: str | None) -> list[Path]:
         raise InputError(f"{path}: it holds no files under their official names; name a file instead")
     if part is None and len(files) == 1:
         return next(iter(files.values()))
-    if part is None or part not in files:
+    return files[_checked_part(path, part, list(files))]
+
+
+def _checked_part(path: Path, part: str | None, parts: Sequence[str]) -> str:
+    """The part, or OptionError unless it is one of those that a file or folder has."""
+    if part is None or part not in parts:
         problem = f"part is {part!r}" if part else "no part is named"
-        example = f"{path.name}:{next(iter(files))}"
-        raise OptionError(f"{path}: {problem}; its parts are {', '.join(files)}; add one to the path, as in {example}")
-    return files[part]
+        advice = f"add one to the path, as in {path.name}:{parts[0]}"
+        raise OptionError(f"{path}: {problem}; its parts are {', '.join(parts)}; {advice}")
+    return part
 
 
 def _name(path: FilePath, part: str | None) -> str:
@@ -159,16 +165,18 @@ def _idx(path: Path, rank: int, what: str) -> NDArray[np.uint8]:
 
 def _content(path: Path) -> bytes:
     """The bytes of a file, unpacked if it is gzipped."""
-    content = _bytes(path)
+    content = read_bytes(path)
     try:
         return gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError(f"{path}: it cannot be unpacked ({error}); it is cut short or damaged") from error
 
 
-def _bytes(path: Path) -> bytes:
+def read_bytes(path: Path, count: int = -1) -> bytes:
+    """Returns the first bytes of a file, by default all of them."""
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            return file.read(count)
     except OSError as error:
         problem = f"it cannot be opened ({error.strerror})"
         raise InputError(f"{path}: {problem}; check the name and the permissions") from error
@@ -211,13 +219,9 @@ def _key_suffix(keys: Sequence[str], part: str | None, path: Path) -> str:
         raise InputError(f"{path}: {problem}; they must be x and y, or x_train, y_train, x_test and y_test")
     if part is None and plain:
         return ""
-    if part is None or part not in parts:
-        problem = f"part is {part!r}" if part else "no part is named"
-        if not parts:
-            raise OptionError(f"{path}: {problem}; it has no parts; leave it out")
-        example = f"{path.name}:{parts[0]}"
-        raise OptionError(f"{path}: {problem}; its parts are {', '.join(parts)}; add one to the path, as in {example}")
-    return f"_{part}"
+    if not parts:
+        raise OptionError(f"{path}: part is {part!r}; it has no parts; leave it out")
+    return f"_{_checked_part(path, part, parts)}"
 
 
 def embedded(name: str) -> ArraySource:
@@ -250,3 +254,4 @@ def _import_package(module: str, name: str) -> ModuleType:
 
 
 EMBEDDED: dict[str, Callable[[], Arrays]] = {"digits": _digits, "mnist-5k": _mnist_5k}
+READERS: dict[str, Reader] = {"mnist": mnist, "cifar10": cifar10, "svhn": svhn, "npz": npz}

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from benfourier.data.folders import TABLE, folder, table_files, table_rows
-from benfourier.data.formats import CIFAR10_RECORD, EMBEDDED, cifar10, embedded, kind_of_folder, mnist, npz, svhn
+from benfourier.data.formats import CIFAR10_RECORD, EMBEDDED, READERS, embedded, kind_of_folder, read_bytes
 from benfourier.data.sources import Source
 from benfourier.errors import InputError, OptionError
 
@@ -40,15 +40,12 @@ def open_source(
     if text in EMBEDDED:
         return embedded(text)
     path, part = split_path(text)
-    if path.is_dir():
-        kind = kind_of_folder(path)
-        if kind is not None:
-            return _READERS[kind](path, part)
-        if part is not None and not (path / TABLE).is_file():
-            raise OptionError(f"{path}: part is {part!r}, but a folder of images has none; leave it out")
-        return folder(path, column=part, classes=classes, channels=channels, size=size, resize=resize)
-    kind = _kind(path)
-    return npz(path, part) if kind == "npz" else _READERS[kind](path, part)
+    kind = kind_of_folder(path) if path.is_dir() else _kind_of_file(path)
+    if kind is not None:
+        return READERS[kind](path, part)
+    if part is not None and not (path / TABLE).is_file():
+        raise OptionError(f"{path}: part is {part!r}, but a folder of images has none; leave it out")
+    return folder(path, column=part, classes=classes, channels=channels, size=size, resize=resize)
 
 
 def split_path(text: str) -> tuple[Path, str | None]:
@@ -88,14 +85,9 @@ def image_credits(source: str, text: str) -> Credit:
     return credit
 
 
-def _kind(path: Path) -> str:
-    """What a file is, by its first bytes, and for CIFAR-10, which has none of its own, by its length."""
-    try:
-        with path.open("rb") as file:
-            start = file.read(6)
-    except OSError as error:
-        problem = f"it cannot be opened ({error.strerror})"
-        raise InputError(f"{path}: {problem}; check the name and the permissions") from error
+def _kind_of_file(path: Path) -> str:
+    """The reader of a file, by its first bytes, and for CIFAR-10, which has none of its own, by its length."""
+    start = read_bytes(path, 6)
     for kind, signatures in _SIGNATURES.items():
         if start.startswith(signatures):
             return kind
@@ -104,7 +96,6 @@ def _kind(path: Path) -> str:
     raise InputError(f"{path}: it begins with {start.hex(' ') or 'nothing'}, which is no known format; {ALLOWED}")
 
 
-_READERS: dict[str, Callable[[Path, str | None], Source]] = {"mnist": mnist, "cifar10": cifar10, "svhn": svhn}
 _SIGNATURES: dict[str, tuple[bytes, ...]] = {
     "npz": (b"PK", b"\x93NUMPY"),
     "mnist": (b"\0\0\x08\x01", b"\0\0\x08\x03", b"\x1f\x8b"),
