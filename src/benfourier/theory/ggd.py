@@ -13,6 +13,8 @@ from scipy import special
 
 from benfourier.errors import OptionError, check_number, check_probability
 
+Floats = NDArray[np.float64]
+Numbers = float | Floats
 # Below this u the incomplete gamma function P(a, u) is its first term u^a/Γ(1 + a) to the last bit.
 _SMALL = 1e-20
 
@@ -45,11 +47,6 @@ class GGD:
         return 0.5 * (math.lgamma(1 + 3 * a) - math.lgamma(1 + a) - math.log(3)) - math.log(self.scale)
 
     @property
-    def beta(self) -> float:
-        """The rate β in exp(−|β(x − location)|^shape)."""
-        return math.exp(self.log_beta)
-
-    @property
     def variance(self) -> float:
         """The variance, scale²."""
         return float(self.scale) ** 2
@@ -66,28 +63,28 @@ class GGD:
         log_ratio = math.lgamma(1 + (order + 1) * a) - math.lgamma(1 + a) - math.log(order + 1)
         return math.exp(log_ratio - order * self.log_beta)
 
-    def log_density(self, x: ArrayLike) -> NDArray[np.float64]:
+    def log_density(self, x: ArrayLike) -> Floats:
         """The logarithm of the density at x, −inf where it vanishes."""
-        y, power = self._distance(x)
+        y, power = _scaled_distances(np.asarray(x, np.float64) - self.location, self.shape, self.log_beta)
         if math.isinf(self.shape):
             power = np.where(y <= 1, 0.0, np.inf)
         return np.asarray(self.log_beta - math.log(2) - math.lgamma(1 + 1 / self.shape) - power)
 
-    def density(self, x: ArrayLike) -> NDArray[np.float64]:
+    def density(self, x: ArrayLike) -> Floats:
         """The probability density at x."""
         return np.asarray(np.exp(self.log_density(x)))
 
-    def cdf(self, x: ArrayLike) -> NDArray[np.float64]:
+    def cdf(self, x: ArrayLike) -> Floats:
         """P(X ≤ x), accurate relative to itself in the lower tail."""
         tail = self._tail(x) / 2
         return np.where(np.asarray(x) < self.location, tail, 1 - tail)
 
-    def survival(self, x: ArrayLike) -> NDArray[np.float64]:
+    def survival(self, x: ArrayLike) -> Floats:
         """P(X > x), accurate relative to itself in the upper tail."""
         tail = self._tail(x) / 2
         return np.where(np.asarray(x) < self.location, 1 - tail, tail)
 
-    def quantile(self, probability: ArrayLike) -> NDArray[np.float64]:
+    def quantile(self, probability: ArrayLike) -> Floats:
         """The x with cdf(x) = probability."""
         p = check_probability(probability)
         tail = 2 * np.minimum(p, 1 - p)
@@ -99,7 +96,7 @@ class GGD:
             distance = np.exp(np.log(y) - self.log_beta)
         return np.asarray(self.location + np.where(p < 0.5, -distance, distance))
 
-    def sample(self, size: int | tuple[int, ...], rng: np.random.Generator) -> NDArray[np.float64]:
+    def sample(self, size: int | tuple[int, ...], rng: np.random.Generator) -> Floats:
         """Independent draws, an array of that size."""
         a = 1 / self.shape
         # scipy.stats.gennorm draws gamma(1/c)**(1/c); for large c that gamma variate underflows to exact zeros.
@@ -109,16 +106,21 @@ class GGD:
         sign = np.where(rng.random(size) < 0.5, -1.0, 1.0)
         return np.asarray(self.location + sign * np.exp(log_uniform + log_root - self.log_beta))
 
-    def _distance(self, x: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """|β(x − location)|, and its power shape."""
-        with np.errstate(divide="ignore", over="ignore"):
-            distance = np.abs(np.asarray(x, dtype=np.float64) - self.location)
-            y = np.exp(np.log(distance) + self.log_beta)
-            return y, y**self.shape
-
-    def _tail(self, x: ArrayLike) -> NDArray[np.float64]:
+    def _tail(self, x: ArrayLike) -> Floats:
         """P(|X − location| > |x − location|)."""
-        y, power = self._distance(x)
-        a = 1 / self.shape
-        near = 1 - y * math.exp(-math.lgamma(1 + a))
-        return np.where(power < _SMALL, near, special.gammaincc(a, power))
+        return tail_probability(np.asarray(x, np.float64) - self.location, self.shape, self.log_beta)
+
+
+def tail_probability(differences: Floats, shape: Numbers, log_beta: Numbers) -> Floats:
+    """P(|X − location| > |difference|) of distributions whose shapes and logarithms of β broadcast."""
+    y, power = _scaled_distances(differences, shape, log_beta)
+    a = 1 / shape
+    tail = np.where(power < _SMALL, 1 - y / special.gamma(1 + a), special.gammaincc(a, power))
+    return np.asarray(tail)
+
+
+def _scaled_distances(differences: Floats, shape: Numbers, log_beta: Numbers) -> tuple[Floats, Floats]:
+    """|β·difference|, and its power shape."""
+    with np.errstate(divide="ignore", over="ignore", under="ignore"):
+        y = np.exp(np.log(np.abs(differences)) + log_beta)
+        return y, y**shape
