@@ -16,9 +16,9 @@ from benfourier.data.seeds import image_generator
 from benfourier.errors import ActivationError, InputError, OptionError, check_seed
 from benfourier.models.classifier import Classifier, check_classifier
 from benfourier.models.forward import batch_size, batch_slices
+from benfourier.models.images import LEVELS, from_pixels
 from benfourier.models.module import frozen
 
-LEVELS = 255  # steps between 8-bit pixels
 MOST_ON_CPU = 32  # images at once: more gain no time there, and lose some
 
 
@@ -112,8 +112,7 @@ def default_batch(classifier: Classifier, shape: tuple[int, ...]) -> int:
 def to_eight_bit(images: Tensor, classifier: Classifier) -> Tensor:
     """Returns the nearest images with 8-bit pixels, as an image file would give them back."""
     low, high = classifier.bounds
-    levels = (LEVELS * (images - low) / (high - low)).round().to(torch.float32)
-    return (low + (high - low) * (levels / LEVELS)).clamp(low, high)
+    return from_pixels((LEVELS * (images - low) / (high - low)).round(), classifier)
 
 
 def attack_from(attack: Attack | str, options: Mapping[str, Any]) -> Attack:

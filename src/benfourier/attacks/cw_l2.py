@@ -24,9 +24,7 @@ PROGRESS = 0.9999  # a loss above this fraction of the one a tenth of the iterat
 class CwL2(Attack):
     """CW-L2: c grows tenfold until one succeeds, then it is bisected."""
 
-    confidence: float = number(
-        0.0, least=0
-    )  # κ; above 0 margins must be at least κ, at 0 every misclassification counts
+    confidence: float = number(0.0, least=0)  # κ; above 0 margins must be at least κ, at 0 any lead counts
     search_steps: int = whole(5)  # values of c that are tried
     iterations: int = whole(1000)  # of Adam, for each c
     lr: float = number(0.005, above=0)  # Adam's learning rate

@@ -2,23 +2,21 @@
 
 import json
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
 from os import PathLike
+from types import MappingProxyType
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from benfourier.attacks.apply import (
-    attack_from,
-    check_classes,
-    check_finite,
-    default_batch,
-    labelled_images,
-    to_eight_bit,
-)
+from benfourier import progress
+from benfourier.attacks import apply
 from benfourier.attacks.attack import Attack, AttackResult
-from benfourier.attacks.attack_cache import AttackCache
 from benfourier.data.examples import Examples
 from benfourier.data.images import LabelledImages
 from benfourier.data.seeds import image_generator
@@ -27,8 +25,10 @@ from benfourier.models.classifier import Classifier, check_classifier
 from benfourier.models.forward import batch_slices
 from benfourier.models.identity import classifier_digest
 from benfourier.models.weights import weights_digest
-from benfourier.store.cache import open_cache
+from benfourier.store.artifact import Arrays, digest_of
+from benfourier.store.cache import Cache, fetch, open_cache
 
+FORMAT = 3  # revision of the cache's keys and arrays
 CHUNK = 64  # images that a killed run loses at most
 CENTRES: dict[str, Callable[[Tensor], Tensor]] = {"median": lambda lengths: lengths.quantile(0.5), "mean": torch.mean}
 MOST = 1e6  # noise of so many widths of the bounds sends every pixel to one of them
@@ -80,7 +80,7 @@ def make_examples(
     methods = _attacks_by_label(attacks)
     sources = _noise_labels(noise_from, methods, noise)
     check_classifier(classifier)
-    inputs = labelled_images(classifier, images, labels, ids)
+    inputs = apply.labelled_images(classifier, images, labels, ids)
     pixels = inputs.images.detach().to("cpu", torch.float32).contiguous()
     inputs = LabelledImages(pixels, inputs.labels.cpu(), inputs.ids)
     chunk, disk = check_whole("chunk", chunk), open_cache(cache)
@@ -123,14 +123,14 @@ def make_examples(
 def _attacks_by_label(attacks: Attacks) -> dict[str, Attack]:
     """The attacks by label; one alone has its name as label."""
     if isinstance(attacks, str | Attack):
-        method = attack_from(attacks, {})
+        method = apply.attack_from(attacks, {})
         attacks = {method.name: method}
     if not isinstance(attacks, Mapping):
         raise OptionError(
             f"attacks is {attacks!r}; it must be an id, an Attack, or a mapping from labels to these, "
             'such as {"bim": "bim", "weak": make_attack("bim-fixed", eps=0.1)}'
         )
-    methods = {label: attack_from(each, {}) for label, each in attacks.items()}
+    methods = {label: apply.attack_from(each, {}) for label, each in attacks.items()}
     for label, method in methods.items():
         try:
             json.dumps(method.as_dict(), allow_nan=False)
@@ -164,20 +164,96 @@ def _noise_labels(noise_from: Sequence[str] | None, methods: Mapping[str, Attack
     return labels
 
 
+@dataclass(frozen=True)
+class AttackCache:
+    """Attacks images chunk by chunk, or reads the chunks that are stored: a run that was killed goes on where it was.
+
+    The last bits of an image depend on the batch that it was attacked in. So the images are cut into chunks in their
+    order, and every chunk is attacked, stored and read as a whole.
+    """
+
+    classifier: Classifier
+    digest: str  # its `classifier_digest`
+    cache: Cache | None  # where chunks are stored; None to attack everything anew
+    seed: int
+    chunk: int  # images per chunk
+    batch: int | None  # images at once; None for as many as fit the memory
+    eight_bit: bool
+    show_progress: bool | None
+
+    def attack(self, label: str, attack: Attack, images: LabelledImages) -> AttackResult:
+        """Returns the attacked images; those that are misclassified without an attack count as failed."""
+        parts: list[Arrays] = []
+        start, cached = time.perf_counter(), 0
+        with progress.bar(len(images), label, show=self.show_progress) as advance:
+            for first in range(0, len(images), self.chunk):
+                chunk = images.take(range(first, min(first + self.chunk, len(images))))
+                part, known = fetch(self.cache, self.key(attack, chunk), partial(self._attack_chunk, attack, chunk))
+                parts.append(part)
+                cached += known * len(chunk)
+                advance(len(chunk), note=_note(_join(parts, "success"), _join(parts, "l2")))
+        columns = {name: _join(parts, name) for name in parts[0]}
+        columns["already"] = torch.zeros(len(images), dtype=torch.bool)
+        options, seconds = MappingProxyType(attack.as_dict()), time.perf_counter() - start
+        return AttackResult(attack.name, options, self.seed, images.ids, **columns, seconds=seconds, cached=cached)
+
+    def key(self, attack: Attack, chunk: LabelledImages) -> str:
+        """Returns the digest of all that decides the images of a chunk; later versions keep it as it is.
+
+        The version of benfourier is not in it: an attack that gives other images raises its `revision`.
+        """
+        library = version(attack.library) if attack.library else None
+        depends = {
+            "format": FORMAT,
+            "classifier": self.digest,
+            "attack": [attack.name, attack.as_dict(), attack.revision, library],
+            "seed": self.seed,
+            "batch": self.batch,
+            "eight_bit": self.eight_bit,
+            "content_ids": chunk.content_ids,
+            "labels": chunk.labels.tolist(),
+            "ids": chunk.ids,  # random draws belong to them
+        }
+        return digest_of((json.dumps(depends, sort_keys=True, allow_nan=False),))
+
+    def _attack_chunk(self, attack: Attack, chunk: LabelledImages) -> Arrays:
+        options: dict[str, Any] = {"seed": self.seed, "batch": self.batch, "eight_bit": self.eight_bit}
+        result = apply.attack(attack, self.classifier, chunk, show_progress=False, **options)
+        success = result.success & ~result.already  # rounding in another batch can misclassify a clean image
+        columns = {
+            "images": torch.where(success.view(-1, 1, 1, 1), result.images, chunk.images),
+            "success": success,
+            "l2": result.l2.masked_fill(~success, torch.inf),
+            "linf": result.linf.masked_fill(~success, torch.inf),
+            "calls": result.calls,
+        }
+        return {name: column.numpy() for name, column in columns.items()}
+
+
+def _join(parts: Sequence[Arrays], name: str) -> Tensor:
+    return torch.cat([torch.from_numpy(part[name]) for part in parts])
+
+
+def _note(success: Tensor, l2: Tensor) -> str:
+    if not success.any():
+        return "no success yet"
+    return f"success {float(success.double().mean()):.3f}, median L2 {float(l2[success].quantile(0.5)):.3g}"
+
+
 def _logits(attack_cache: AttackCache, images: Tensor, ids: Sequence[str], what: str) -> Tensor:
     """The logits (N, classes), all finite."""
     classifier, parts = attack_cache.classifier, []
-    size = attack_cache.batch or default_batch(classifier, tuple(images.shape[1:]))
+    size = attack_cache.batch or apply.default_batch(classifier, tuple(images.shape[1:]))
     with torch.no_grad():
         for part in batch_slices(classifier, images, size, label=what, show_progress=attack_cache.show_progress):
             parts.append(classifier.logits(images[part]).cpu())
-            check_finite(parts[-1], ids[part])
+            apply.check_finite(parts[-1], ids[part])
     return torch.cat(parts)
 
 
 def _correct_images(attack_cache: AttackCache, inputs: LabelledImages) -> LabelledImages:
     logits = _logits(attack_cache, inputs.images, inputs.ids, "clean images")
-    check_classes(inputs.labels, logits.shape[1])
+    apply.check_classes(inputs.labels, logits.shape[1])
     rows = (logits.argmax(1) == inputs.labels).nonzero().flatten()
     if not len(rows):
         raise InputError(
@@ -199,7 +275,7 @@ class Noise:
     def at(self, level: float, rows: slice = slice(None)) -> Tensor:
         """Returns images with noise of a level, within bounds."""
         noisy = (self.clean[rows] + level * self.draws[rows]).clamp(*self.classifier.bounds)
-        return to_eight_bit(noisy, self.classifier) if self.eight_bit else noisy
+        return apply.to_eight_bit(noisy, self.classifier) if self.eight_bit else noisy
 
     def length(self, level: float, centre: str) -> float:
         """Returns the median or mean L2 of the noise after clipping to the bounds."""
