@@ -139,8 +139,7 @@ def labelled_images(
     except (RuntimeError, TypeError, ValueError) as error:
         raise InputError(f"labels are a {type(labels).__name__}; they must be whole numbers, one per image") from error
     if isinstance(ids, str) or not isinstance(ids, Sequence | None):
-        problem = f"ids are a {type(ids).__name__}"
-        raise InputError(f"{problem}; they must be one text per image, {len(images)} in all")
+        raise InputError(f"ids are a {type(ids).__name__}; they must be one text per image, {len(images)} in all")
     return LabelledImages(images, classes, tuple(ids or ()))
 
 

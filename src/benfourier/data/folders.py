@@ -137,8 +137,7 @@ def _visible_images(folder: Path) -> list[Path]:
 
 def _by_table(table: Path, column: str | None, classes: Sequence[str] | None) -> Labels:
     rows = table_rows(table)
-    columns = list(rows[0])
-    label_column = _label_column(columns, column, table)
+    label_column = _label_column(list(rows[0]), column, table)
     files = table_files(table, rows)
     words = [row[label_column] for row in rows]
     if "" in words:

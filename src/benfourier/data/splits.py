@@ -61,8 +61,7 @@ def folds(ids: Sequence[str], labels: ArrayLike, number: int, *, seed: int) -> t
     """Returns rounds of cross-validation; each row is tested once, never beside a twin that was fitted on."""
     check_whole("number", number, least=2)
     tests = split(ids, labels, {str(place): 1 / number for place in range(number)}, seed=seed)
-    everything = np.arange(len(ids))
-    return tuple(Fold(np.setdiff1d(everything, test), test) for test in tests.values())
+    return tuple(Fold(np.setdiff1d(np.arange(len(ids)), test), test) for test in tests.values())
 
 
 def stratified_order(ids: Sequence[str], labels: ArrayLike, *, seed: int) -> Indices:

@@ -28,9 +28,8 @@ _LOG_TWO_REST = float(Decimal(2).log10() - Decimal(_LOG_TWO))
 
 def coefficients(shape: float, orders: int = 16, *, scale: float = 1.0) -> NDArray[np.complex128]:
     """a_1..a_orders of a centred GGD, with phase, complex (orders,); the scale turns the phases only."""
-    log_beta = GGD(shape, scale).log_beta
     t = _frequencies(orders)
-    turns = np.arange(1, t.size + 1) * math.fmod(log_beta / math.log(10), 1)
+    turns = np.arange(1, t.size + 1) * math.fmod(GGD(shape, scale).log_beta / math.log(10), 1)
     return np.asarray(np.exp(2j * np.pi * turns + _log_gamma_ratio(shape, t)) / (1 - 1j * t))
 
 

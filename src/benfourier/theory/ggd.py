@@ -115,8 +115,7 @@ def tail_probability(differences: Floats, shape: Numbers, log_beta: Numbers) -> 
     """P(|X − location| > |difference|) of distributions whose shapes and logarithms of β broadcast."""
     y, power = _scaled_distances(differences, shape, log_beta)
     a = 1 / shape
-    tail = np.where(power < _SMALL, 1 - y / special.gamma(1 + a), special.gammaincc(a, power))
-    return np.asarray(tail)
+    return np.asarray(np.where(power < _SMALL, 1 - y / special.gamma(1 + a), special.gammaincc(a, power)))
 
 
 def _scaled_distances(differences: Floats, shape: Numbers, log_beta: Numbers) -> tuple[Floats, Floats]:

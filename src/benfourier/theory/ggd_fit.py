@@ -116,8 +116,7 @@ def _fit_block(x: Floats, location: float | None) -> Floats:
     shapes = _best_shapes(logs, nonzero)
     log_alpha, _ = _alpha_and_slope(logs, nonzero, shapes)
     shift = top[:, 0] - exponents[:, 0] * np.log(2)
-    heights = _heights(log_alpha, shapes)
-    return np.stack([shapes, -(log_alpha + shift), locations, x.shape[1] * (heights - shift)])
+    return np.stack([shapes, -(log_alpha + shift), locations, x.shape[1] * (_heights(log_alpha, shapes) - shift)])
 
 
 def _best_shapes(logs: Floats, nonzero: NDArray[np.bool_]) -> Floats:
