@@ -15,14 +15,7 @@ from torch import Tensor
 
 from benfourier.data.images import content_ids
 from benfourier.data.seeds import image_generator
-from benfourier.detectors.defense_gan.gan import (
-    LATENT,
-    GanTraining,
-    Generator,
-    channel_counts,
-    load_generator,
-    stage_sizes,
-)
+from benfourier.detectors.defense_gan.gan import LATENT, GanTraining, Generator, load_generator
 from benfourier.detectors.extractor import Extractor, RunningExtractor
 from benfourier.detectors.method import CleanImages, FitData, Method, register_detector
 from benfourier.models.classifier import Classifier
@@ -64,9 +57,7 @@ class ReconstructionError(RunningExtractor):
             network = self.network.to(classifier.device)
             targets = network.scaled(images.to(classifier.device), classifier.bounds)
             # images at once: what all stages of their drawings take, three times over, fits the memory
-            sides, channels = stage_sizes(self.shape), channel_counts(self.shape, self.width)
-            entries = sum(height * width * depth for (height, width), depth in zip(sides, channels, strict=True))
-            size = max(1, MEMORY // (3 * 4 * entries * self.restarts))
+            size = max(1, MEMORY // (3 * 4 * network.entries * self.restarts))
             parts = zip(*(torch.split(rows, size) for rows in (targets, starts.to(targets))), strict=True)
             return torch.cat([self.search(*part).amin(1, keepdim=True) for part in parts])
 

@@ -34,23 +34,17 @@ BETAS = (0.5, 0.9)
 KEEP = 20  # iterations from one checkpoint to the next
 KIND = "benfourier-gan"
 SCHEMA = 1
-Shape = tuple[int, ...]  # (C, H, W)
+Shape = tuple[int, ...]  # (C, H, W), or (H, W)
 Network = TypeVar("Network", "Generator", "Critic")
 
 
-def stage_sizes(shape: Shape) -> list[tuple[int, int]]:
-    """Returns height and width at every stage, from the smallest to the image's; odd ones are halved upwards."""
-    _, height, width = shape
-    sides = [(height, width)]
-    for _ in range(max(STAGES, math.ceil(math.log2(max(height, width) / SMALLEST)))):
-        height, width = (height + 1) // 2, (width + 1) // 2
-        sides.append((height, width))
-    return sides[::-1]
-
-
-def channel_counts(shape: Shape, width: int) -> list[int]:
-    """Returns the channels at every stage: 4w, 2w, then w, at last the image's."""
-    return [*(max(width, 4 * width >> stage) for stage in range(len(stage_sizes(shape)) - 1)), shape[0]]
+def stage_shapes(shape: Shape, width: int) -> tuple[list[Shape], list[int]]:
+    """Returns the sides at every stage, odd ones halved upwards, and the channels: 4w, 2w, w, at last the image's."""
+    sides = [shape[1:]]
+    for _ in range(max(STAGES, math.ceil(math.log2(max(shape[1:]) / SMALLEST)))):
+        sides.append(((sides[-1][0] + 1) // 2, (sides[-1][1] + 1) // 2))
+    depths = [max(width, 4 * width >> stage) for stage in range(len(sides) - 1)]
+    return sides[::-1], [*depths, shape[0]]
 
 
 class Generator(nn.Module):
@@ -58,9 +52,10 @@ class Generator(nn.Module):
 
     def __init__(self, shape: Shape, width: int) -> None:
         super().__init__()
-        sides, depths = stage_sizes(shape), channel_counts(shape, width)
+        sides, depths = stage_shapes(shape, width)
         self.first = (*sides[0], depths[0])  # channels last: convolutions are faster so
         self.bright = shape[0] == 1
+        self.entries = sum(h * w * depth for (h, w), depth in zip(sides, depths, strict=True))  # of all stages
         self.start = nn.Linear(LATENT, math.prod(self.first))
         self.stages = nn.ModuleList()
         for (small, large), (come, go) in zip(pairwise(sides), pairwise(depths), strict=True):
@@ -86,10 +81,10 @@ class Critic(nn.Module):
 
     def __init__(self, shape: Shape, width: int) -> None:
         super().__init__()
-        depths = channel_counts(shape, width)[::-1]
-        stages = [nn.Conv2d(come, go, KERNEL, STRIDE, KERNEL // 2) for come, go in pairwise(depths)]
+        sides, depths = stage_shapes(shape, width)
+        stages = [nn.Conv2d(come, go, KERNEL, STRIDE, KERNEL // 2) for come, go in pairwise(depths[::-1])]
         self.stages = nn.ModuleList(stages)
-        self.end = nn.Linear(depths[-1] * math.prod(stage_sizes(shape)[0]), 1)
+        self.end = nn.Linear(depths[0] * math.prod(sides[0]), 1)
 
     def forward(self, images: Tensor) -> Tensor:
         """Returns one number per image."""
@@ -136,27 +131,19 @@ def new_network(kind: type[Network], shape: Shape, width: int, draws: torch.Gene
     with torch.no_grad():
         for module in network.modules():
             if isinstance(module, nn.Linear | nn.Conv2d | nn.ConvTranspose2d):
-                limit = math.sqrt(12 / _fans(module))
+                # a stride of 2 lets an entry of the larger side meet a quarter of the kernel
+                share = 1 if isinstance(module, nn.Linear) else 1 / STRIDE**2
+                limit = math.sqrt(12 / (module.weight[0].numel() + module.weight[:, 0].numel() * share))
                 module.weight.uniform_(-limit, limit, generator=draws)
                 nn.init.zeros_(module.bias)  # type: ignore[arg-type]
     return network
 
 
-def _fans(module: nn.Linear | nn.Conv2d | nn.ConvTranspose2d) -> float:
-    """Fan-in plus fan-out; a stride of 2 lets an entry of the larger side meet a quarter of the kernel."""
-    if isinstance(module, nn.Linear):
-        return module.in_features + module.out_features
-    down = isinstance(module, nn.Conv2d)
-    many, few = KERNEL**2, KERNEL**2 / STRIDE**2
-    return module.in_channels * (many if down else few) + module.out_channels * (few if down else many)
-
-
 def load_generator(shape: Shape, width: int, weights: Mapping[str, Tensor]) -> Generator:
     """Returns the generator with those weights, channels last and without gradients."""
     with torch.device("meta"):
-        network = Generator(shape, width)
-    network = network.to_empty(device="cpu").requires_grad_(False)
-    network.load_state_dict(dict(weights))
+        network = Generator(shape, width).requires_grad_(False)
+    network.load_state_dict(dict(weights), assign=True)
     return network.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
 
