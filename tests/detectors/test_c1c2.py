@@ -13,9 +13,8 @@ import benfourier as bf
 from benfourier.data.images import content_ids
 from benfourier.data.seeds import image_generator
 from benfourier.detectors import c1c2
-from benfourier.detectors.c1c2 import C1, C1C2, C2, GRIDS, GreatestRank, benign_ranks
+from benfourier.detectors.c1c2 import C1, C1C2, C2, GRIDS, GreatestRank, benign_ranks, best_value
 from benfourier.detectors.catalogue import make_method
-from benfourier.detectors.choose import best_value
 from benfourier.detectors.extractor import RunningExtractor
 from benfourier.detectors.features import extract
 from benfourier.detectors.fit import fit
@@ -120,15 +119,14 @@ def test_a_module_without_gradients_is_refused_by_the_searches_only() -> None:
 def test_a_rank_is_the_share_of_benign_numbers_below() -> None:
     benign = torch.tensor([[1.0], [2.0], [2.0], [4.0]], dtype=torch.float64)
     numbers = torch.tensor([[0.0], [0.5], [1.0], [1.5], [2.0], [4.0], [7.0], [10.0]], dtype=torch.float64)
-    limits = torch.tensor([0.0]), torch.tensor([10.0])
-    found = benign_ranks(numbers, benign, *limits).flatten().tolist()
+    found = benign_ranks(numbers, benign, [10.0]).flatten().tolist()
     assert found == pytest.approx([0, 1 / 16, 1 / 8, 5 / 16, 1 / 2, 7 / 8, 15 / 16, 1])
 
 
 def test_reaching_the_cap_outranks_every_benign_image_that_does_not() -> None:
     benign = torch.tensor([3.0, 10.0, 39.0], dtype=torch.float64).log().unsqueeze(1)
     reached = torch.tensor([[math.log(40)]], dtype=torch.float64)
-    found = benign_ranks(torch.cat([benign, reached]), benign, torch.zeros(1), torch.tensor([math.log(40)])).flatten()
+    found = benign_ranks(torch.cat([benign, reached]), benign, [math.log(40)]).flatten()
     assert float(found[3]) == pytest.approx(1)
     assert bool((found[:3] < 0.9).all())
 
@@ -143,8 +141,8 @@ def test_under_the_authors_rules_the_score_is_the_greatest_rank() -> None:
     assert extractor.benign.shape == (2 * detector.summary["rows fitted"]["clean"], 3)
     images = made.tested.clean[:5]
     apart = torch.cat(extract(made.classifier, extractor.criteria, images, [""] * 5, show_progress=False), 1)
-    limits = torch.tensor([one.greatest for one in extractor.criteria], dtype=torch.float64)
-    wanted = benign_ranks(apart, extractor.benign, torch.zeros(3), limits).amax(1).numpy()
+    greatest = [one.greatest for one in extractor.criteria]
+    wanted = benign_ranks(apart, extractor.benign, greatest).amax(1).numpy()
     assert np.array_equal(detector.score(images), wanted)
     assert wanted.min() >= 0
     assert wanted.max() <= 1

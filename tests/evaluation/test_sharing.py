@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from benfourier.detectors.choose import few_sources
 from benfourier.detectors.feature_cache import CHUNK
+from benfourier.detectors.features import few_sources
 from benfourier.evaluation.evaluation_data import FOLDS, EvaluationData
 from benfourier.evaluation.trials import Trial, fit_examples
 from benfourier.store.vocabulary import ProtocolName

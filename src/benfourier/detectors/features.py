@@ -9,10 +9,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from benfourier.data.examples import Examples
+from benfourier.data.splits import hash_rank
 from benfourier.detectors.extractor import Extractor, ObservingExtractor, RunningExtractor
-from benfourier.errors import ActivationError
+from benfourier.errors import ActivationError, FitError
 from benfourier.models.classifier import Classifier
 from benfourier.models.forward import batch_slices, observe
+
+FEW = 200  # source images that the choice of an option looks at
 
 
 def extract_batch(
@@ -100,6 +103,15 @@ class FeatureTable:
             tuple(self.sources[row] for row in indices),
             tuple(self.kinds[row] for row in indices),
         )
+
+
+def few_sources(examples: Examples, seed: int, most: int = FEW) -> Examples:
+    """Returns the examples of a few sources, drawn from those with an adversarial twin."""
+    # Sets that share most of their sources, as the folds of one set do, share most of the few.
+    rows = has_adversarial_twin(examples).nonzero().flatten().tolist()
+    if not rows:
+        raise FitError("there are no adversarial examples to choose an option by; set the option to a value")
+    return examples.take(np.sort(sorted(rows, key=lambda row: hash_rank(seed, examples.ids[row]))[:most]))
 
 
 def has_adversarial_twin(examples: Examples) -> Tensor:

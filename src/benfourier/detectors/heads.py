@@ -326,6 +326,18 @@ def mean_auroc(model: Any, data: NDArray[np.float64], adversarial: NDArray[np.bo
     return float(cross_val_score(model, data, adversarial, scoring="roc_auc", cv=pairs, error_score="raise").mean())
 
 
+def held_out_auroc(features: NDArray[np.float64], table: FeatureTable, seed: int) -> float:
+    """Returns the mean AUROC of a logistic regression on sources that it was not fitted to."""
+    # The features (N, D) take the place of the table's own; every source of the table has both kinds.
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    rounds = folds(table.sources, np.zeros(len(table), np.int64), FOLDS, seed=seed)
+    model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000))
+    return mean_auroc(model, features, table.adversarial, rounds)
+
+
 def source_folds(table: FeatureTable, seed: int) -> tuple[Fold, ...]:
     """Returns folds by source image, over SOURCES of them at most; both kinds are in every part of each."""
     drawn = set(np.random.default_rng(seed).permutation(sorted(set(table.sources)))[:SOURCES])
