@@ -22,8 +22,7 @@ from benchmarks.forward import peak, reset_peak
 from benchmarks.setup import TrainedMnist, trained_mnist
 from benfourier import kernels
 from benfourier.detectors.features import FeatureTable
-from benfourier.detectors.heads import Svm, fit_head
-from benfourier.detectors.svm import BLOCK
+from benfourier.detectors.heads import BLOCK, Svm, fit_head
 from benfourier.metrics.ranking import auroc
 from benfourier.metrics.scores import ScoreSample
 from benfourier.metrics.timing import seconds_in_turns

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from benfourier.detectors import catalogue  # noqa: F401  registers the detectors
-from benfourier.detectors.heads import COSTS, SOURCES, WIDTHS
+from benfourier.detectors.features import SOURCES
+from benfourier.detectors.heads import COSTS, WIDTHS
 from benfourier.detectors.method import DETECTORS, Method
 
 PAGE = (Path(__file__).parents[2] / "docs" / "detectors.md").read_text(encoding="utf-8")

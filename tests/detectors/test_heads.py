@@ -9,7 +9,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.mixture import GaussianMixture
 from sklearn.svm import SVC
 
-from benfourier.detectors import heads, svm
+from benfourier.detectors import features, heads
 from benfourier.detectors.detector import Sigmoid, fit_sigmoid
 from benfourier.detectors.features import FeatureTable
 from benfourier.detectors.heads import HEADS, Boosted, Head, Logistic, Mixture, Svm, fit_head
@@ -39,12 +39,12 @@ def scaled(made: FeatureTable) -> np.ndarray:
 
 @pytest.mark.parametrize("limit", [10**6, 0])
 def test_the_svm_is_the_one_scikit_learn_fits(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(svm, "KERNEL_ROWS", limit)
+    monkeypatch.setattr(heads, "KERNEL_ROWS", limit)
     made = rows()
     found = train(MBF(scaling="standard", C=3.0, gamma=0.2), made)[0]
     theirs = SVC(C=3.0, gamma=0.2).fit(scaled(made), made.adversarial)
     assert isinstance(found, Svm)
-    assert np.abs(found.decision(made.features).numpy() - theirs.decision_function(scaled(made))).max() < 1e-6
+    assert np.abs(found.parts(made.features)[0].numpy() - theirs.decision_function(scaled(made))).max() < 1e-6
 
 
 def test_gamma_scale_is_that_of_scikit_learn() -> None:
@@ -67,10 +67,9 @@ def test_boosted_trees_as_arrays_score_as_scikit_learn_does() -> None:
     made, others = rows(), rows(seed=1)
     theirs = HistGradientBoostingClassifier(random_state=0, early_stopping=False)
     theirs.fit(made.features.numpy(), made.adversarial)
+    found = train(MBF(head="boosted"), made)[0]
     for numbers in (made.features, others.features):
-        assert np.allclose(
-            Boosted.from_sklearn(theirs).score(numbers).numpy(), theirs.decision_function(numbers.numpy())
-        )
+        assert np.allclose(found.score(numbers).numpy(), theirs.decision_function(numbers.numpy()))
 
 
 def test_boosted_trees_say_that_they_have_no_gradient() -> None:
@@ -92,15 +91,15 @@ def test_cross_validation_chooses_what_is_best_on_other_sources(options: dict[st
 
 def test_cross_validation_never_parts_twins() -> None:
     made = rows(40)
-    for fold in heads.source_folds(made, seed=0):
+    for fold in features.source_folds(made, seed=0):
         train_sources = {made.sources[row] for row in fold.train}
         assert train_sources.isdisjoint(made.sources[row] for row in fold.test)
         assert set(made.adversarial[fold.test]) == {False, True}
 
 
 def test_cross_validation_takes_part_of_many_sources(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heads, "SOURCES", 12)
-    used = {row for fold in heads.source_folds(rows(40), seed=0) for row in fold.test}
+    monkeypatch.setattr(features, "SOURCES", 12)
+    used = {row for fold in features.source_folds(rows(40), seed=0) for row in fold.test}
     assert len(used) == 36
 
 

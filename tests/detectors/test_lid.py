@@ -14,9 +14,8 @@ from benfourier.detectors import lid
 from benfourier.detectors.catalogue import load, make_method
 from benfourier.detectors.extractor import ObservingExtractor
 from benfourier.detectors.feature_cache import FeatureCache, feature_table
-from benfourier.detectors.features import extract, extract_batch, few_sources
+from benfourier.detectors.features import extract, extract_batch, few_sources, held_out_auroc
 from benfourier.detectors.fit import fit
-from benfourier.detectors.heads import held_out_auroc
 from benfourier.detectors.kd_bu import KDBU
 from benfourier.detectors.lid import KS, LID, Dimensions, ReferenceActivations, local_dimensions, matrix
 from benfourier.detectors.mahalanobis import Mahalanobis

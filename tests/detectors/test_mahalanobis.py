@@ -11,9 +11,8 @@ from torch import Tensor, nn
 import benfourier as bf
 from benfourier.detectors.catalogue import load
 from benfourier.detectors.feature_cache import feature_table
-from benfourier.detectors.features import extract, few_sources
+from benfourier.detectors.features import extract, few_sources, held_out_auroc
 from benfourier.detectors.fit import fit
-from benfourier.detectors.heads import held_out_auroc
 from benfourier.detectors.mahalanobis import (
     MAGNITUDES,
     ChannelAverages,

@@ -9,7 +9,7 @@ import torch
 from sklearn.svm import SVC
 from torch import Tensor
 
-from benfourier.detectors import svm
+from benfourier.detectors import heads
 from benfourier.detectors.heads import Svm
 
 
@@ -28,7 +28,7 @@ def machine(rows: int = 200, columns: int = 6, *, gamma: float = 0.3, seed: int 
 @pytest.mark.parametrize("gamma", [0.01, 0.3, 5.0])
 def test_the_decision_equals_that_of_scikit_learn(gamma: float) -> None:
     ours, theirs, rows = machine(gamma=gamma)
-    assert np.abs(ours.decision(rows).numpy() - theirs.decision_function(rows.numpy())).max() < 1e-9
+    assert np.abs(ours.parts(rows)[0].numpy() - theirs.decision_function(rows.numpy())).max() < 1e-9
 
 
 def test_the_decision_equals_that_of_scikit_learn_for_rows_far_from_the_origin() -> None:
@@ -36,21 +36,21 @@ def test_the_decision_equals_that_of_scikit_learn_for_rows_far_from_the_origin()
     ours, theirs, rows = machine()
     far = 1000.0
     moved = Svm(ours.vectors + far, ours.weights, ours.bias, ours.gamma, ours.shift, ours.scale)
-    assert (moved.decision(rows + far) - torch.from_numpy(theirs.decision_function(rows.numpy()))).abs().max() < 1e-6
+    assert (moved.parts(rows + far)[0] - torch.from_numpy(theirs.decision_function(rows.numpy()))).abs().max() < 1e-6
 
 
 def test_numbers_are_shifted_and_scaled_first() -> None:
     ours, _, rows = machine()
     shift, scale = torch.arange(6).double(), torch.arange(1, 7).double()
     scaled = Svm(ours.vectors, ours.weights, ours.bias, ours.gamma, shift, scale)
-    assert torch.allclose(scaled.decision(rows * scale + shift), ours.decision(rows))
+    assert torch.allclose(scaled.parts(rows * scale + shift)[0], ours.parts(rows)[0])
 
 
 def test_blocks_give_what_one_block_gives(monkeypatch: pytest.MonkeyPatch) -> None:
     ours, _, rows = machine()
-    whole = ours.decision(rows)
-    monkeypatch.setattr(svm, "BLOCK", 5 * len(ours.vectors))
-    assert torch.allclose(ours.decision(rows), whole, rtol=0, atol=1e-12)
+    whole = ours.parts(rows)[0]
+    monkeypatch.setattr(heads, "BLOCK", 5 * len(ours.vectors))
+    assert torch.allclose(ours.parts(rows)[0], whole, rtol=0, atol=1e-12)
 
 
 def test_the_score_is_differentiable() -> None:
@@ -65,14 +65,14 @@ def test_the_score_is_differentiable() -> None:
 def test_near_rows_keep_the_score_of_the_machine() -> None:
     ours, _, rows = machine()
     guarded = ours.with_held_out(rows, rows)
-    assert torch.equal(guarded.score(rows), ours.decision(rows))
+    assert torch.equal(guarded.score(rows), ours.parts(rows)[0])
 
 
 def test_far_rows_score_above_every_near_one_however_the_bias_stands() -> None:
     ours, _, rows = machine()
     blind = Svm(ours.vectors, ours.weights, -1.0, ours.gamma, ours.shift, ours.scale).with_held_out(rows, rows)
     away = torch.full((1, 6), 50.0, dtype=torch.float64)
-    assert float(blind.decision(away)) == pytest.approx(-1.0)
+    assert float(blind.parts(away)[0]) == pytest.approx(-1.0)
     assert float(blind.score(away)) > float(blind.score(rows).max())
     assert float(blind.score(2 * away)) > float(blind.score(away))
 
@@ -86,7 +86,7 @@ def test_at_most_one_in_a_thousand_held_out_benign_rows_is_far(count: int, allow
         guarded = one.with_held_out(benign, benign)
         far = guarded.far(guarded.parts(benign)[1]) > 0
         assert int(far.sum()) <= allowed
-    assert int(far.sum()) == math.floor(svm.RARE * count)
+    assert int(far.sum()) == math.floor(heads.RARE * count)
 
 
 def test_a_few_held_out_rows_are_enough_to_keep_other_benign_ones_out_of_the_far_field() -> None:
@@ -108,7 +108,7 @@ def test_rows_that_the_machine_can_tell_apart_are_not_far() -> None:
     decision, nearest = guarded.parts(torch.cat([3 * rows, 6 * rows]))
     far = guarded.far(nearest) > 0
     assert far.any()
-    assert (decision[far] - guarded.bias).abs().max() <= svm.MARGIN
+    assert (decision[far] - guarded.bias).abs().max() <= heads.MARGIN
 
 
 def test_memory_is_bounded_by_the_block_and_not_by_rows_times_vectors() -> None:

@@ -15,7 +15,7 @@ from benfourier.data.images import content_ids
 from benfourier.detectors.extractor import Concatenated, Extractor, ObservingExtractor
 from benfourier.detectors.feature_cache import FeatureCache
 from benfourier.detectors.features import extract, extract_batch
-from benfourier.detectors.heads import HEADS, Head
+from benfourier.detectors.heads import Head
 from benfourier.detectors.method import Method
 from benfourier.detectors.state import Arrays, split_state
 from benfourier.errors import ClassifierError, InputError
@@ -147,16 +147,15 @@ class Detector:
             raise ClassifierError(
                 "the network's weights have changed since the detector was fitted to it; fit it again"
             )
-        kind = next(name for name, head in HEADS.items() if type(self.head) is head)
-        methods = self.method.parts_of_fit()
-        joined = len(methods) > 1 and isinstance(self.extractor, Concatenated)
-        extractors = self.extractor.parts if joined else (self.extractor,)  # type: ignore[attr-defined]
+        methods, whole = self.method.parts_of_fit(), self.extractor
+        extractors = whole.parts if len(methods) > 1 and isinstance(whole, Concatenated) else (whole,)
         leaves = [
             {"method": method.id, "kind": type(leaf).__name__, "state": leaf.state()}
             for method, extractor in zip(methods, extractors, strict=True)
             for leaf in extractor.leaves()
         ]
-        plain, arrays = split_state({"extractors": leaves, "head": {"kind": kind, "state": self.head.state()}})
+        head = {"kind": type(self.head).__name__.lower(), "state": self.head.state()}
+        plain, arrays = split_state({"extractors": leaves, "head": head})
         manifest = {
             "method": self.method.name,
             "options": self.method.as_dict(),

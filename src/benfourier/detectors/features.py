@@ -1,7 +1,8 @@
 """Images to features, batch by batch; and the features of examples as a table."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -9,13 +10,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from benfourier.data.examples import Examples
-from benfourier.data.splits import hash_rank
+from benfourier.data.splits import Fold, folds, hash_rank
 from benfourier.detectors.extractor import Extractor, ObservingExtractor, RunningExtractor
 from benfourier.errors import ActivationError, FitError
 from benfourier.models.classifier import Classifier
 from benfourier.models.forward import batch_slices, observe
 
 FEW = 200  # source images that the choice of an option looks at
+FOLDS = 3
+SOURCES = 500  # at most so many source images take part in cross-validation
+Floats = NDArray[np.float64]
 
 
 def extract_batch(
@@ -118,3 +122,36 @@ def has_adversarial_twin(examples: Examples) -> Tensor:
     """Returns bool (N,): the source images that at least one attack succeeded on."""
     masks = list(examples.success.values())
     return torch.stack(masks).any(0) if masks else torch.zeros(len(examples), dtype=torch.bool)
+
+
+def mean_auroc(model: Any, data: Floats, adversarial: NDArray[np.bool_], rounds: Iterable[Fold]) -> float:
+    """Returns the AUROC of a scikit-learn model on rows that it was not fitted to, the mean over folds."""
+    from sklearn.model_selection import cross_val_score
+
+    pairs = [(fold.train, fold.test) for fold in rounds]
+    return float(cross_val_score(model, data, adversarial, scoring="roc_auc", cv=pairs, error_score="raise").mean())
+
+
+def held_out_auroc(features: Floats, table: FeatureTable, seed: int) -> float:
+    """Returns the mean AUROC of a logistic regression on sources that it was not fitted to."""
+    # The features (N, D) take the place of the table's own; every source of the table has both kinds.
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    rounds = folds(table.sources, np.zeros(len(table), np.int64), FOLDS, seed=seed)
+    model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000))
+    return mean_auroc(model, features, table.adversarial, rounds)
+
+
+def source_folds(table: FeatureTable, seed: int) -> tuple[Fold, ...]:
+    """Returns folds by source image, over SOURCES of them at most; both kinds are in every part of each."""
+    drawn = set(np.random.default_rng(seed).permutation(sorted(set(table.sources)))[:SOURCES])
+    places = np.array([place for place, source in enumerate(table.sources) if source in drawn])
+    attacked = {source for source, bad in zip(table.sources, table.adversarial, strict=True) if bad}
+    sources, count = [table.sources[place] for place in places], len(attacked & drawn)
+    if count < FOLDS:
+        raise FitError(f"{count} source images have an adversarial twin; cross-validation needs {FOLDS}")
+    stratify = len(drawn - attacked) >= FOLDS
+    classes = [int(source in attacked) if stratify else 1 for source in sources]
+    return tuple(Fold(places[fold.train], places[fold.test]) for fold in folds(sources, classes, FOLDS, seed=seed))

@@ -2,9 +2,9 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
+from itertools import product
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -12,18 +12,22 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from benfourier.data.splits import Fold, folds
-from benfourier.detectors import svm
-from benfourier.detectors.features import FeatureTable
+from benfourier.data.splits import Fold
+from benfourier.detectors.features import FeatureTable, mean_auroc, source_folds
 from benfourier.detectors.state import State, record_from_state, record_state
 from benfourier.errors import FitError
 
 COSTS = (0.1, 1.0, 10.0, 100.0)
 WIDTHS = (0.1, 0.3, 1.0, 3.0)  # multiples of gamma "scale"
 COMPONENTS = (1, 2, 4, 8)  # of a mixture
-FOLDS = 3
-SOURCES = 500  # at most so many source images take part in cross-validation
+BLOCK = 2**23  # values of the SVM's kernel at once
+RARE = 0.001  # share of held-out benign images that may lie in the far field
+TAIL = 0.2  # share of them from which the tail is extrapolated, if they are few
+MARGIN = 1.0
+KERNEL_ROWS = 20_000  # up to here the kernel is computed at once, ten times faster; it takes 3.2 GB at most
+CACHE = 1000  # megabytes of kernel values that a larger fit holds
 Facts = dict[str, Any]
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,12 @@ class Head(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Svm(Head):
-    """RBF support vector machine with a far field: see svm.py."""
+    """RBF support vector machine, Σ_s w_s exp(−γ‖z − v_s‖²) + b, with a far field.
+
+    Far from every support vector that sum is the bias, whatever the image. So where the largest kernel value is below
+    τ, a term that grows with the distance is added; τ is such that held-out benign images stay above it, and that all
+    vectors together move the score by no more than the margin.
+    """
 
     vectors: Tensor  # support vectors (S, D), scaled
     weights: Tensor  # signed dual coefficients (S,)
@@ -87,8 +96,9 @@ class Svm(Head):
     @classmethod
     def fit(cls, options: HeadOptions, table: FeatureTable) -> tuple[Self, Facts]:
         """Returns the machine; C and γ are as given, or as cross-validation by source image prefers them."""
-        shift, scale = scaling(options.scaling, table.features)
-        data = ((table.features - shift) / scale).numpy()
+        from sklearn.svm import SVC
+
+        data, shift, scale = scale_features(options.scaling, table.features)
         usual = 1 / (data.shape[1] * max(float(data.var()), 1e-12))  # gamma "scale"
         costs = COSTS if options.C == "cv" else (float(options.C),)
         gammas = tuple(usual * width for width in WIDTHS)
@@ -97,10 +107,13 @@ class Svm(Head):
         cost, gamma, facts = costs[0], gammas[0], {}
         if len(costs) * len(gammas) > 1:
             parts = source_folds(table, options.seed)
-            aurocs = svm.held_out_aurocs(data, table.adversarial, parts, costs, gammas)
+            aurocs = svm_aurocs(data, table.adversarial, parts, costs, gammas)
             cost, gamma = max(aurocs, key=lambda pair: aurocs[pair])
             facts = {"cross-validated AUROC": aurocs[cost, gamma]}
-        model = svm.fit_svm(data, table.adversarial, cost, gamma)
+        if len(data) <= KERNEL_ROWS:
+            model = SVC(C=cost, kernel="precomputed").fit(kernel_matrix(data, data, gamma), table.adversarial)
+        else:
+            model = SVC(C=cost, gamma=gamma, cache_size=CACHE).fit(data, table.adversarial)
         vectors, weights = torch.from_numpy(data[model.support_]), torch.from_numpy(model.dual_coef_[0].copy())
         machine = cls(vectors, weights, float(model.intercept_[0]), gamma, shift, scale)
         return machine, {"C": cost, "gamma": gamma, **facts}
@@ -110,31 +123,76 @@ class Svm(Head):
         decision, nearest = self.parts(features)
         return decision + self.far(nearest)
 
-    def decision(self, features: Tensor) -> Tensor:
-        """Returns the machine's own score (N,), equal to scikit-learn's decision function."""
-        return self.parts(features)[0]
-
     def far(self, nearest: Tensor) -> Tensor:
         """Returns the far-field term (N,) of rows with those logs of the largest kernel value: 0 where near."""
         depth = self.log_tau - nearest
         return torch.where(depth > 0, self.lift + depth, torch.zeros_like(depth))
 
     def parts(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the decision (N,) and the log of the largest kernel value (N,)."""
-        rows = (features.double() - self.shift) / self.scale
-        return svm.decision_and_nearest(rows, self.vectors, self.weights, self.bias, self.gamma)
+        """Returns the decision (N,), equal to scikit-learn's, and the log of the largest kernel value (N,)."""
+        rows, lengths = (features.double() - self.shift) / self.scale, self.vectors.square().sum(1)
+        assert rows.shape[1:] == self.vectors.shape[1:]
+        decisions, nearest = [], []
+        for part in torch.split(rows, max(1, BLOCK // max(1, len(self.vectors)))):
+            squared = part.square().sum(1, keepdim=True) + lengths - 2 * part @ self.vectors.T
+            logs = -self.gamma * squared.clamp(min=0)  # (rows, S)
+            decisions.append(logs.exp() @ self.weights + self.bias)
+            nearest.append(logs.max(1).values)
+        return torch.cat(decisions), torch.cat(nearest)
 
     def with_held_out(self, benign: Tensor, fitted: Tensor) -> Self:
         """Returns the machine with its far field beyond all but a thousandth of the held-out benign rows."""
         # Far rows are raised above the highest scores of near ones, which are among the fitted rows.
         decision, nearest = self.parts(benign)
-        highest = max(float(self.decision(fitted).max()), float(decision.max()))
-        lift = max(0.0, highest - self.bias) + svm.MARGIN
-        return replace(self, log_tau=svm.far_limit(nearest, self.weights), lift=lift)
+        highest = max(float(self.parts(fitted)[0].max()), float(decision.max()))
+        lift = max(0.0, highest - self.bias) + MARGIN
+        return replace(self, log_tau=far_limit(nearest, self.weights), lift=lift)
 
     def facts(self) -> Facts:
         """Returns bias, number of support vectors and log τ."""
         return {"bias": self.bias, "support vectors": len(self.vectors), "tau": self.log_tau}
+
+
+def svm_aurocs(
+    data: Floats, adversarial: NDArray[np.bool_], parts: Sequence[Fold], costs: Sequence[float], gammas: Sequence[float]
+) -> dict[tuple[float, float], float]:
+    """Returns the AUROC on held-out sources, the mean over folds, of every pair of C and γ."""
+    from sklearn.metrics import roc_auc_score
+    from sklearn.svm import SVC
+
+    aurocs: dict[tuple[float, float], list[float]] = {pair: [] for pair in product(costs, gammas)}
+    for fold in parts:
+        for gamma in gammas:
+            inside = kernel_matrix(data[fold.train], data[fold.train], gamma)
+            across = kernel_matrix(data[fold.test], data[fold.train], gamma)
+            for cost in costs:
+                model = SVC(C=cost, kernel="precomputed").fit(inside, adversarial[fold.train])
+                scores = model.decision_function(across)
+                aurocs[cost, gamma].append(float(roc_auc_score(adversarial[fold.test], scores)))
+    return {pair: float(np.mean(values)) for pair, values in aurocs.items()}
+
+
+def kernel_matrix(one: Floats, other: Floats, gamma: float) -> Floats:
+    """Returns exp(−γ‖a − b‖²) for all pairs, computed in place where possible: it may take gigabytes."""
+    # The product is torch's: OpenBLAS 0.3, NumPy's, crashes on A Aᵀ of 19 620 rows with two threads.
+    values: Floats = (torch.from_numpy(one) @ torch.from_numpy(other).T).numpy()
+    values *= 2 * gamma
+    values -= gamma * (one * one).sum(axis=1)[:, None]
+    values -= gamma * (other * other).sum(axis=1)
+    np.minimum(values, 0, out=values)
+    return np.exp(values, out=values)
+
+
+def far_limit(nearest: Tensor, weights: Tensor) -> float:
+    """Returns log τ, from the logs of the largest kernel values of held-out benign rows."""
+    blind = math.log(MARGIN / max(float(weights.abs().sum()), MARGIN))
+    order = nearest.sort().values
+    rare = float(order[math.floor(RARE * len(order))])  # all but RARE of the rows exceed it
+    if RARE * len(order) < 1:  # too few rows to tell: their tail is extrapolated as an exponential one
+        edge = float(order.quantile(TAIL))
+        excess = float((edge - order[order <= edge]).mean())
+        rare = min(rare, edge - excess * math.log(TAIL / RARE))
+    return min(rare, blind)
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,8 +209,7 @@ class Logistic(Head):
         """Returns the regression; C is as given, or as cross-validation by source image prefers it."""
         from sklearn.linear_model import LogisticRegression
 
-        shift, scale = scaling(options.scaling, table.features)
-        data = ((table.features - shift) / scale).numpy()
+        data, shift, scale = scale_features(options.scaling, table.features)
         costs = COSTS if options.C == "cv" else (float(options.C),)
         models = [LogisticRegression(C=cost, max_iter=2000) for cost in costs]
         if len(models) > 1:
@@ -191,12 +248,6 @@ class Boosted(Head):
         model = HistGradientBoostingClassifier(random_state=options.seed, early_stopping=False)
         with threadpool_limits(1, "openmp"):  # its threads spin while they wait: beside other work that costs minutes
             model.fit(table.features.numpy(), table.adversarial)
-        head = cls.from_sklearn(model)
-        return head, {"trees": len(head.roots)}
-
-    @classmethod
-    def from_sklearn(cls, model: Any) -> Self:
-        """Returns a fitted HistGradientBoostingClassifier of two classes as arrays."""
         # scikit-learn has no public way to its nodes; a test holds this one against `decision_function`.
         trees = [predictor.nodes for (predictor,) in model._predictors]
         roots = np.cumsum([0] + [len(tree) for tree in trees[:-1]])
@@ -207,9 +258,10 @@ class Boosted(Head):
         threshold, value = np.where(leaf, 0.0, nodes["num_threshold"]), np.where(leaf, nodes["value"], 0.0)
         depth, start = int(nodes["depth"].max()), float(np.ravel(model._baseline_prediction)[0])
         array = torch.from_numpy
-        return cls(
+        head = cls(
             array(roots), array(feature), array(threshold), array(left), array(right), array(value), depth, start
         )
+        return head, {"trees": len(trees)}
 
     def score(self, features: Tensor) -> Tensor:
         """Returns the log of the odds, (N,), without a gradient."""
@@ -238,9 +290,7 @@ class Mixture(Head):
         """Returns the mixture with the number and shape of components that BIC prefers."""
         from sklearn.mixture import GaussianMixture
 
-        clean = table.clean
-        shift, scale = scaling(options.scaling, clean)
-        data = ((clean - shift) / scale).numpy()
+        data, shift, scale = scale_features(options.scaling, table.clean)
         shapes = ("diag", "full") if len(data) > data.shape[1] else ("diag",)  # full ones need many images
         regular = 1e-3 * max(float(data.var(axis=0).mean()), 1e-12)  # keeps components from closing on one image
         models = [
@@ -284,9 +334,8 @@ class Plain(Head):
         return features.double()[:, 0]
 
 
-HEADS: Mapping[str, type[Head]] = MappingProxyType(
-    {"svm": Svm, "logistic": Logistic, "boosted": Boosted, "mixture": Mixture, "plain": Plain}
-)
+# by the name that options and files give it
+HEADS: dict[str, type[Head]] = {kind.__name__.lower(): kind for kind in (Svm, Logistic, Boosted, Mixture, Plain)}
 
 
 def fit_head(options: HeadOptions, table: FeatureTable, held_out: FeatureTable | None = None) -> tuple[Head, Facts]:
@@ -306,46 +355,14 @@ def fit_head(options: HeadOptions, table: FeatureTable, held_out: FeatureTable |
     return head, {**facts, **head.facts()}
 
 
-def scaling(name: str, features: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns what is subtracted from each column, and what divides it then; constant columns are left alone."""
+def scale_features(scaling: str, features: Tensor) -> tuple[Floats, Tensor, Tensor]:
+    """Returns scaled features, what is subtracted from each column, and what divides it; constant ones stay."""
     shift = torch.zeros(features.shape[1], dtype=torch.float64)
     scale = torch.ones_like(shift)
-    if name == "standard":
+    if scaling == "standard":
         shift, scale = features.mean(0), features.std(0, correction=0)
-    elif name == "min-max":
+    elif scaling == "min-max":
         shift, scale = features.amin(0), features.amax(0) - features.amin(0)
     least = torch.finfo(torch.float64).eps * features.abs().amax(0)
-    return shift, torch.where(scale > 8 * least, scale, torch.ones_like(scale))
-
-
-def mean_auroc(model: Any, data: NDArray[np.float64], adversarial: NDArray[np.bool_], rounds: Iterable[Fold]) -> float:
-    """Returns the AUROC of a scikit-learn model on rows that it was not fitted to, the mean over folds."""
-    from sklearn.model_selection import cross_val_score
-
-    pairs = [(fold.train, fold.test) for fold in rounds]
-    return float(cross_val_score(model, data, adversarial, scoring="roc_auc", cv=pairs, error_score="raise").mean())
-
-
-def held_out_auroc(features: NDArray[np.float64], table: FeatureTable, seed: int) -> float:
-    """Returns the mean AUROC of a logistic regression on sources that it was not fitted to."""
-    # The features (N, D) take the place of the table's own; every source of the table has both kinds.
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    rounds = folds(table.sources, np.zeros(len(table), np.int64), FOLDS, seed=seed)
-    model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000))
-    return mean_auroc(model, features, table.adversarial, rounds)
-
-
-def source_folds(table: FeatureTable, seed: int) -> tuple[Fold, ...]:
-    """Returns folds by source image, over SOURCES of them at most; both kinds are in every part of each."""
-    drawn = set(np.random.default_rng(seed).permutation(sorted(set(table.sources)))[:SOURCES])
-    places = np.array([place for place, source in enumerate(table.sources) if source in drawn])
-    attacked = {source for source, bad in zip(table.sources, table.adversarial, strict=True) if bad}
-    sources, count = [table.sources[place] for place in places], len(attacked & drawn)
-    if count < FOLDS:
-        raise FitError(f"{count} source images have an adversarial twin; cross-validation needs {FOLDS}")
-    stratify = len(drawn - attacked) >= FOLDS
-    classes = [int(source in attacked) if stratify else 1 for source in sources]
-    return tuple(Fold(places[fold.train], places[fold.test]) for fold in folds(sources, classes, FOLDS, seed=seed))
+    scale = torch.where(scale > 8 * least, scale, torch.ones_like(scale))
+    return ((features - shift) / scale).numpy(), shift, scale

@@ -17,8 +17,7 @@ from benfourier.data.images import LabelledImages
 from benfourier.data.splits import stratified_order
 from benfourier.detectors.extractor import Extractor, ObservingExtractor, same_source
 from benfourier.detectors.feature_cache import feature_table
-from benfourier.detectors.features import few_sources
-from benfourier.detectors.heads import held_out_auroc
+from benfourier.detectors.features import few_sources, held_out_auroc
 from benfourier.detectors.method import FitData, Method, register_detector
 from benfourier.detectors.state import State, record_from_state
 from benfourier.errors import InputError, OptionError

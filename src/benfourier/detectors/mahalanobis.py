@@ -14,8 +14,7 @@ from torch import Tensor
 
 from benfourier.detectors.extractor import Extractor, ObservingExtractor, RunningExtractor, same_source
 from benfourier.detectors.feature_cache import feature_table
-from benfourier.detectors.features import extract, few_sources
-from benfourier.detectors.heads import held_out_auroc
+from benfourier.detectors.features import extract, few_sources, held_out_auroc
 from benfourier.detectors.method import CleanImages, FitData, Method, register_detector
 from benfourier.models.classifier import Classifier
 from benfourier.models.forward import SOFTMAX, batch_size, observe
