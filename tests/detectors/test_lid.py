@@ -51,7 +51,7 @@ def activations(images: Tensor) -> list[Floats]:
 
 def pairs(images: Tensor, extractor: Dimensions) -> list[tuple[Floats, Floats]]:
     """Activations of the images and of the references, layer by layer."""
-    return list(zip(activations(images), activations(extractor.distances.images), strict=True))
+    return list(zip(activations(images), activations(extractor.images), strict=True))
 
 
 def naive(rows: Floats, references: Floats, k: int, left_out: Sequence[int | None], official: bool = False) -> Floats:
@@ -73,26 +73,26 @@ def test_the_numbers_are_those_of_a_plain_loop() -> None:
 
 def test_an_image_is_no_neighbour_of_itself_or_of_its_twins() -> None:
     made, extractor = toys(), learned(batch=60)
-    rows = [made.fitted.ids.index(name) for name in extractor.distances.ids[:10]]
-    images, ids = made.fitted.noisy["noisy"][rows], extractor.distances.ids[:10]
+    rows = [made.fitted.ids.index(name) for name in extractor.ids[:10]]
+    images, ids = made.fitted.noisy["noisy"][rows], extractor.ids[:10]
     wanted = [naive(a, b, 20, range(10)) for a, b in pairs(images, extractor)]
     assert np.allclose(features(extractor, images, ids), np.stack(wanted, 1), rtol=1e-3)
     assert not np.allclose(features(extractor, images), np.stack(wanted, 1), rtol=0.02)
-    clean = extractor.distances.images[:10]
+    clean = extractor.images[:10]
     wanted = [naive(a, b, 20, range(10)) for a, b in pairs(clean, extractor)]
     assert np.allclose(features(extractor, clean, ids), np.stack(wanted, 1), rtol=1e-3)
 
 
 def test_the_official_way_leaves_the_nearest_out_whichever_it_is() -> None:
     made, extractor = toys(), learned(batch=60, official=True)
-    images = torch.cat([made.tested.clean[:10], extractor.distances.images[:5]])
+    images = torch.cat([made.tested.clean[:10], extractor.images[:5]])
     wanted = [naive(a, b, 20, [None] * 15, official=True) for a, b in pairs(images, extractor)]
     assert np.allclose(features(extractor, images), np.stack(wanted, 1), rtol=1e-3)
 
 
 def test_several_mini_batches_are_averaged() -> None:
     made, extractor = toys(), learned(batch=40, references=2, k=10)
-    assert len(set(extractor.distances.ids)) == 80
+    assert len(set(extractor.ids)) == 80
     images = made.tested.clean[:10]
     both = [
         np.stack(
@@ -106,9 +106,9 @@ def test_several_mini_batches_are_averaged() -> None:
 
 def test_mini_batches_beyond_the_images_that_are_there_share_some() -> None:
     extractor = learned(batch=100, references=3)
-    names = np.array(extractor.distances.ids).reshape(3, 100)
+    names = np.array(extractor.ids).reshape(3, 100)
     assert all(len(set(batch)) == 100 for batch in names)
-    assert len(set(extractor.distances.ids)) == len(toys().fitted)
+    assert len(set(extractor.ids)) == len(toys().fitted)
 
 
 @pytest.mark.parametrize("gap", [1e-2, 1e-4, 1e-6])
@@ -127,7 +127,7 @@ def test_near_neighbours_keep_their_digits(gap: float) -> None:
 
 def test_copies_among_the_neighbours_give_finite_features() -> None:
     extractor = learned(batch=60, k=10)
-    images = extractor.distances.images[:1].repeat(3, 1, 1, 1)
+    images = extractor.images[:1].repeat(3, 1, 1, 1)
     found = features(extractor, images)
     assert np.isfinite(found).all()
     assert (found > 0).all()
@@ -186,8 +186,8 @@ def test_the_image_is_heard_as_it_enters_the_module() -> None:
     made = toys()
     classifier = bf.Classifier(made.classifier.module, mean=[0.5], std=[0.25], size=8, channels=1)
     extractor = LID(layers=(INPUT,)).fit_extractor(classifier, FitData(made.fitted, show_progress=False))
-    known = extractor.distances.references[INPUT]
-    assert torch.allclose(known.rows + known.mean, ((extractor.distances.images - 0.5) / 0.25).flatten(1), atol=1e-5)
+    known = extractor.references[INPUT]
+    assert torch.allclose(known.rows + known.mean, ((extractor.images - 0.5) / 0.25).flatten(1), atol=1e-5)
 
 
 def test_maps_become_rows_in_one_order_whatever_their_layout() -> None:
@@ -201,7 +201,7 @@ def test_neighbours_are_clean_images_that_the_classifier_is_fitted_to() -> None:
     detector = fit(LID(C=1.0, gamma="scale", batch=50), made.classifier, made.fitted, show_progress=False)
     extractor = detector.extractor
     assert isinstance(extractor, Dimensions)
-    for name, image in zip(extractor.distances.ids, extractor.distances.images, strict=True):
+    for name, image in zip(extractor.ids, extractor.images, strict=True):
         assert torch.equal(image, made.fitted.clean[made.fitted.ids.index(name)])
     assert detector.summary["learned"] == {"batch": 50, "k": 20, "official": False}
 
@@ -248,7 +248,7 @@ def test_activations_are_kept_in_half_precision_where_memory_is_short(monkeypatc
     monkeypatch.setattr(lid, "LARGE", 500)
     monkeypatch.setattr(lid, "PIECE", 100)
     extractor = learned(batch=60)
-    narrow = [name for name in extractor.layers if extractor.distances.references[name].rows.dtype == torch.bfloat16]
+    narrow = [name for name in extractor.layers if extractor.references[name].rows.dtype == torch.bfloat16]
     assert narrow == ["0", "1", "2"]
     assert np.allclose(features(extractor, images), whole, rtol=0.03)
     monkeypatch.setattr(lid, "MOST", 1000)
@@ -298,7 +298,7 @@ def test_fits_that_share_distances_hold_one_set_of_activations_while_one_is_in_u
     one, other = (detector.extractor for detector in found)
     assert isinstance(one, Dimensions)
     assert isinstance(other, Dimensions)
-    assert one.distances.ids != other.distances.ids
+    assert one.ids != other.ids
     assert list(cache._parts.values()) == [one.pool]
     assert other.pool is not None
     assert "references" not in vars(other.pool)  # the first fit's were used

@@ -97,10 +97,6 @@ class Concatenated(Extractor):
 def same_source(ids: Sequence[str], references: Sequence[str]) -> Tensor:
     """Returns bool (ids, references), true where a reference is an image's own source."""
     # An image is never compared with its own source: the distance would tell that it was fitted to, and nothing else.
-    places: dict[str, list[int]] = {}
-    for place, name in enumerate(references):
-        places.setdefault(name, []).append(place)
-    same = torch.zeros(len(ids), len(references), dtype=torch.bool)
-    for row, name in enumerate(ids):
-        same[row, places.get(name, [])] = True
-    return same
+    numbers = {name: number for number, name in enumerate(references)}
+    sources = torch.tensor([numbers.get(name, -1) for name in ids])
+    return sources.unsqueeze(1) == torch.tensor([numbers[name] for name in references])

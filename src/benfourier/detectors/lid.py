@@ -63,8 +63,6 @@ class ReferenceActivations:
         lengths = queries.square().sum(1, keepdim=True) + self._lengths
         squared = lengths - 2 * self._products(queries)
         row, place = (squared < NEAR * lengths).nonzero(as_tuple=True)
-        if not len(row):
-            return squared
         size = max(1, BLOCK // self.rows.shape[1])
         pairs = zip(torch.split(row, size), torch.split(place, size), strict=True)
         exact = [(queries[i] - self.rows[j].to(queries.dtype)).square().sum(1) for i, j in pairs]
@@ -128,15 +126,12 @@ class Distances(ObservingExtractor):
                 "layers, or a smaller mini-batch"
             )
         recorder = _Recorder(self.layers, short=self.size > FULL)
-        pieces: dict[str, list[Tensor]] = {name: [] for name in self.layers}
+        images = torch.split(self.images, batch_size(self.classifier, tuple(self.images.shape[1:])))
         with torch.no_grad():
-            for part in torch.split(self.images, batch_size(self.classifier, tuple(self.images.shape[1:]))):
-                (values,) = observe(self.classifier, part, [recorder]).values
-                for name in self.layers:
-                    pieces[name].append(values[name])
+            parts = [dict(observe(self.classifier, part, [recorder]).values[0]) for part in images]
         references = {}
         for name in self.layers:
-            rows = torch.cat(pieces.pop(name))
+            rows = torch.cat([values.pop(name) for values in parts])
             mean = rows.mean(0, dtype=torch.promote_types(rows.dtype, torch.float32))
             for row in rows:  # in place, and one by one: the activations of all layers fill the memory
                 row -= mean
@@ -158,42 +153,24 @@ class PoolDistances(Distances):
 
 
 @dataclass(frozen=True, eq=False)
-class Dimensions(ObservingExtractor):
-    """The local intrinsic dimension of every layer among the references."""
+class Dimensions(Distances):
+    """The local intrinsic dimension of every layer among the references, mini-batch after mini-batch."""
 
-    distances: Distances  # to the references, mini-batch after mini-batch; its state is part of this one's
     batch: int  # images in a mini-batch
     k: int  # neighbours that count
     official: bool  # leave the nearest out, and set no limit, as the authors do
     pool: PoolDistances | None = None  # to the images that fits with one cache share; they hold the references
 
-    version: ClassVar[int] = 2
-    not_in_files: ClassVar[tuple[str, ...]] = ("distances", "pool")
-
-    @property
-    def layers(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Those of the distances."""
-        return self.distances.layers
-
-    def state(self) -> State:
-        """Returns the references and the numbers."""
-        return self.distances.state() | super().state()
+    not_in_files: ClassVar[tuple[str, ...]] = ("classifier", "pool")
 
     @classmethod
     def from_state(cls, classifier: Classifier, state: State, supplied: Mapping[str, Any]) -> Self:
         """Returns the extractor; the references are shown to the classifier again."""
-        own = {name: state[name] for name in ("layers", "images", "ids")}
-        rest = {name: value for name, value in state.items() if name not in own}
-        distances = record_from_state(Distances, own, classifier=classifier)
-        return record_from_state(cls, rest, distances=distances)
-
-    def reduce(self, layer: str, activation: Tensor) -> Tensor:
-        """Returns squared distances, (images, references)."""
-        return self.distances.reduce(layer, activation)
+        return record_from_state(cls, state, classifier=classifier)
 
     def join(self, values: Mapping[str, Tensor], logits: Tensor, ids: Sequence[str]) -> Tensor:
         """Returns the dimensions, (images, layers)."""
-        return self.dimensions(self.distances.join(values, logits, ids).cpu(), ids, (self.k,))[:, :, 0]
+        return self.dimensions(super().join(values, logits, ids).cpu(), ids, (self.k,))[:, :, 0]
 
     def cacheable_parts(self) -> tuple[Extractor, ...]:
         """Returns the pool's distances; those to a fit's own references serve no other fit."""
@@ -203,7 +180,7 @@ class Dimensions(ObservingExtractor):
         """Returns the dimensions (images, layers) from distances to the pool."""
         assert self.pool is not None
         places = {name: place for place, name in enumerate(self.pool.ids)}
-        columns = [places[name] for name in self.distances.ids]
+        columns = [places[name] for name in self.ids]
         own = features.view(len(features), len(self.layers), -1)[:, :, columns]
         return self.dimensions(own.flatten(1), ids, (self.k,))[:, :, 0]
 
@@ -211,9 +188,9 @@ class Dimensions(ObservingExtractor):
         """Returns the dimensions (images, layers, ks) from squared distances, the mean over mini-batches."""
         squared = squared.view(len(squared), len(self.layers), -1)
         if not self.official:  # an image's own source is no neighbour
-            squared = squared.masked_fill(same_source(ids, self.distances.ids).unsqueeze(1), torch.inf)
+            squared = squared.masked_fill(same_source(ids, self.ids).unsqueeze(1), torch.inf)
         squared = squared.view(*squared.shape[:2], -1, self.batch)  # (images, layers, mini-batches, batch)
-        entries = torch.tensor(self.distances.entries, dtype=torch.float64)
+        entries = torch.tensor(self.entries, dtype=torch.float64)
         limits = torch.full_like(entries, GREATEST) if self.official else entries
         return local_dimensions(squared, ks, limits.view(-1, 1), without_nearest=self.official).mean(2)
 
@@ -279,26 +256,25 @@ class LID(Method):
         layers = self._layers(classifier.layer_list(tuple(examples.clean.shape[1:])))
         order = stratified_order(examples.ids, examples.labels.numpy(), seed=self.seed)
         rows = np.resize(order, self.references * batch)  # round and round, if there are too few for all batches
-        ids = tuple(examples.ids[row] for row in rows)
-        distances = Distances(layers, examples.clean[torch.from_numpy(rows)], ids, classifier)
-        pool = None if data.cache is None else _shared_pool(distances, data.cache.reference_pool)
-        dimensions = Dimensions(distances, batch, k, self.official, pool)
-        return replace(dimensions, k=self._best_k(classifier, data, dimensions)) if self.k == "cv" else dimensions
+        images, ids = examples.clean[torch.from_numpy(rows)], tuple(examples.ids[row] for row in rows)
+        dimensions = Dimensions(layers, images, ids, classifier, batch, k, self.official)
+        pool = None if data.cache is None else _shared_pool(dimensions, data.cache.reference_pool)
+        k = self._best_k(classifier, data, dimensions) if self.k == "cv" else k
+        return replace(dimensions, k=k, pool=pool)
 
     def _layers(self, layers: LayerList) -> tuple[str, ...]:
         """Names of the chosen layers in firing order, the image itself first if it is among them."""
-        if self.layers is not None and set(self.layers) == {INPUT}:
-            return (INPUT,)
         first = (INPUT,) if self.layers is None or INPUT in self.layers else ()
         others = None if self.layers is None else [name for name in self.layers if name != INPUT]
-        chosen = select_layers(layers.layers, others, pass_through=self.pass_through)
+        chosen = () if others == [] else select_layers(layers.layers, others, pass_through=self.pass_through)
         return first + tuple(layer.name for layer in chosen)
 
     def _best_k(self, classifier: Classifier, data: FitData, dimensions: Dimensions) -> int:
         """The k that separates held-out sources best."""
         ks = tuple(k for k in KS if k < dimensions.batch)
         few = few_sources(data.examples, self.seed)
-        table = feature_table(classifier, dimensions.distances, few, f"{self.name}: k", data.show_progress)
+        distances = Distances(dimensions.layers, dimensions.images, dimensions.ids, classifier)
+        table = feature_table(classifier, distances, few, f"{self.name}: k", data.show_progress)
         features = dimensions.dimensions(table.features, table.sources, ks).numpy()
         aurocs = [held_out_auroc(features[:, :, place], table, self.seed) for place in range(len(ks))]
         return ks[int(np.argmax(aurocs))]
