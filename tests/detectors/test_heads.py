@@ -14,6 +14,7 @@ from benfourier.detectors.detector import Sigmoid, fit_sigmoid
 from benfourier.detectors.features import FeatureTable
 from benfourier.detectors.heads import HEADS, Boosted, Head, Logistic, Mixture, Svm, fit_head
 from benfourier.detectors.mbf import MBF
+from benfourier.detectors.state import record_from_state, record_state
 from benfourier.errors import FitError
 
 
@@ -208,16 +209,16 @@ def test_the_mixture_finds_two_groups_of_clean_images() -> None:
 def test_a_head_comes_back_from_its_state(kind: str) -> None:
     made = rows(columns=1)
     head, _ = train(MBF(head=kind, scaling="standard", C=1.0, gamma="scale"), made)
-    again = HEADS[kind].from_state(head.state())
+    again = record_from_state(HEADS[kind], record_state(head))
     assert torch.equal(again.score(made.features), head.score(made.features))
     assert head.differentiable == (kind != "boosted")
 
 
 def test_a_state_that_does_not_fit_is_refused() -> None:
     head, _ = train(MBF(head="logistic", C=1.0), rows())
-    state = head.state()
+    state = record_state(head)
     for name, value in (("bias", "high"), ("weights", 3.0), ("weights", torch.full((5,), torch.nan))):
         with pytest.raises(ValueError, match=name):
-            Logistic.from_state({**state, name: value})
+            record_from_state(Logistic, {**state, name: value})
     with pytest.raises(ValueError, match="has the fields"):
-        Logistic.from_state({"bias": 1.0})
+        record_from_state(Logistic, {"bias": 1.0})

@@ -10,7 +10,7 @@ from benfourier.detectors.detector import KIND, SCHEMA, Detector, Sigmoid
 from benfourier.detectors.extractor import Concatenated, Extractor
 from benfourier.detectors.heads import HEADS
 from benfourier.detectors.method import DETECTORS, SHARED, Combined, Method, check_supplied
-from benfourier.detectors.state import Arrays, join_state
+from benfourier.detectors.state import Arrays, join_state, record_from_state
 from benfourier.errors import InputError, OptionError, StoreError, check_choice
 from benfourier.models.classifier import Classifier
 from benfourier.models.identity import check_same_classifier
@@ -73,13 +73,10 @@ def load(path: str | PathLike[str], classifier: Classifier, *, supplied: Mapping
 
 def read_stored(path: str | PathLike[str], kind: str, schema: int) -> tuple[dict[str, Any], Arrays]:
     """Returns the manifest and arrays of a detector's or guard's file; older ones must be fitted again."""
-    manifest = artifact.read_header(path).manifest
-    if manifest.get("kind") == kind and manifest.get("schema") in range(1, schema):
-        raise StoreError(
-            f"{path}: its schema is {manifest['schema']}; this version reads {schema}; it was written by a version "
-            "that is too old: fit again"
-        )
-    return artifact.read(path, kind, schema)
+    try:
+        return artifact.read(path, kind, schema)
+    except StoreError as error:
+        raise StoreError(str(error).replace("too old; make it again", "too old: fit again")) from error
 
 
 def detector_from_state(
@@ -95,7 +92,7 @@ def detector_from_state(
     try:
         check_same_classifier(path, manifest["classifier"], tuple(manifest["summary"]["shape"]), classifier)
         extractor = _extractor(method, classifier, join_state(manifest["extractors"], arrays), supplied)
-        head = HEADS[manifest["head"]["kind"]].from_state(join_state(manifest["head"]["state"], arrays))
+        head = record_from_state(HEADS[manifest["head"]["kind"]], join_state(manifest["head"]["state"], arrays))
         sigmoid = None if manifest["sigmoid"] is None else Sigmoid(**manifest["sigmoid"])
         seen = frozenset(row.tobytes().hex() for row in arrays["seen"])
         return Detector(method, classifier, extractor, head, sigmoid, manifest["summary"], seen)

@@ -17,7 +17,7 @@ from benfourier.detectors.feature_cache import FeatureCache
 from benfourier.detectors.features import extract, extract_batch
 from benfourier.detectors.heads import Head
 from benfourier.detectors.method import Method
-from benfourier.detectors.state import Arrays, split_state
+from benfourier.detectors.state import Arrays, record_state, split_state
 from benfourier.errors import ClassifierError, InputError
 from benfourier.models.classifier import Classifier
 from benfourier.models.identity import describe_classifier
@@ -102,12 +102,8 @@ class Detector:
         return names if len(names) == count else (self.method.name,) * count
 
     def forward(self, images: Tensor, ids: Sequence[str] | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns logits, features (N, D) and scores (N,) of one batch of checked images.
-
-        Gradients flow where they are enabled and the head is differentiable.
-        """
-        names = content_ids(images) if ids is None else ids
-        logits, (features,) = extract_batch(self.classifier, [self.extractor], images, names)
+        """Returns logits, features (N, D) and scores (N,) of checked images; gradients flow if the head has any."""
+        logits, (features,) = extract_batch(self.classifier, [self.extractor], images, _ids(ids, images))
         return logits, features, self.head.score(features)
 
     def score(
@@ -154,7 +150,7 @@ class Detector:
             for method, extractor in zip(methods, extractors, strict=True)
             for leaf in extractor.leaves()
         ]
-        head = {"kind": type(self.head).__name__.lower(), "state": self.head.state()}
+        head = {"kind": type(self.head).__name__.lower(), "state": record_state(self.head)}
         plain, arrays = split_state({"extractors": leaves, "head": head})
         manifest = {
             "method": self.method.name,

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from benfourier.data.splits import Fold
 from benfourier.detectors.features import FeatureTable, mean_auroc, source_folds
-from benfourier.detectors.state import State, record_from_state, record_state
 from benfourier.errors import FitError
 
 COSTS = (0.1, 1.0, 10.0, 100.0)
@@ -43,7 +42,7 @@ class HeadOptions:
 
 
 class Head(ABC):
-    """Turns features into a score; higher is more adversarial. Subclasses are frozen dataclasses."""
+    """Turns features into a score; higher is more adversarial. Subclasses are frozen dataclasses: see state.py."""
 
     differentiable: ClassVar[bool] = True
     needs_adversarial: ClassVar[bool] = True  # False if it can be fitted to clean images alone
@@ -64,15 +63,6 @@ class Head(ABC):
     def facts(self) -> Facts:
         """Returns what a summary of the fit should say of the head."""
         return {}
-
-    def state(self) -> State:
-        """Returns what a file holds."""
-        return record_state(self)
-
-    @classmethod
-    def from_state(cls, state: State) -> Self:
-        """Returns the head of a state."""
-        return record_from_state(cls, state)
 
 
 @dataclass(frozen=True, eq=False)
