@@ -52,10 +52,7 @@ class ObservingExtractor(Extractor):
     layers: tuple[str, ...]  # layers to observe, by name; logits come by themselves
 
     def reduce(self, layer: str, activation: Tensor) -> Tensor:
-        """Returns what is needed of an activation, (images, ...).
-
-        Later layers may write into the activation, so the result must not share its memory.
-        """
+        """Returns what is needed of an activation, (images, ...), as a copy: later layers may write into it."""
         raise NotImplementedError
 
     def join(self, values: Mapping[str, Tensor], logits: Tensor, ids: Sequence[str]) -> Tensor:
@@ -72,10 +69,8 @@ class RunningExtractor(Extractor):
 
     @abstractmethod
     def extract(self, classifier: Classifier, images: Tensor, logits: Tensor, ids: Sequence[str]) -> Tensor:
-        """Returns the features (images, D) of one batch of checked images; the network is left as it was.
-
-        The logits (N, classes) are those of the shared forward pass; ids name the source image of each row.
-        """
+        """Returns the features (images, D) of one batch of checked images; the network is left as it was."""
+        # The logits (N, classes) are those of the shared forward pass; ids name the source image of each row.
 
 
 @dataclass(frozen=True, eq=False)

@@ -101,12 +101,8 @@ class FeatureTable:
 
     def take(self, indices: NDArray[np.intp]) -> "FeatureTable":
         """Returns some of the rows."""
-        return FeatureTable(
-            self.features[torch.from_numpy(indices)],
-            self.adversarial[indices],
-            tuple(self.sources[row] for row in indices),
-            tuple(self.kinds[row] for row in indices),
-        )
+        sources, kinds = (tuple(column[row] for row in indices) for column in (self.sources, self.kinds))
+        return FeatureTable(self.features[torch.from_numpy(indices)], self.adversarial[indices], sources, kinds)
 
 
 def few_sources(examples: Examples, seed: int, most: int = FEW) -> Examples:

@@ -95,11 +95,10 @@ SHARED = tuple(option.name for option in fields(Method))  # options that every m
 
 @dataclass(frozen=True, kw_only=True)
 class Combined(Method):
-    """Methods whose features stand side by side under one head: `MBF() + LID(k=10)`, or the id "mbf+lid".
+    """Methods whose features stand side by side under one head: `MBF() + LID(k=10)`, or the id "mbf+lid"."""
 
-    Head, scaling, C, gamma, seed and rules are its own; those of the parts do not count. Options of a part are
-    written with its id: "lid.k".
-    """
+    # Head, scaling, C, gamma, seed and rules are its own; those of the parts do not count. Options of a part are
+    # written with its id: "lid.k".
 
     parts: tuple[Method, ...]
 

@@ -36,12 +36,10 @@ def record_from_state(kind: type[Record], state: Mapping[str, Any], **others: An
         raise ValueError(f"{kind.__name__} has the fields {', '.join(declared)}, the file {', '.join(state)}")
     for name, annotation in declared.items():
         value, inner = state[name], next(iter(get_args(annotation)), annotation)
-        if isinstance(inner, type) and is_dataclass(inner):
-            values[name] = (
-                record_from_state(inner, value)
-                if inner is annotation
-                else tuple(record_from_state(inner, one) for one in value)
-            )
+        if isinstance(annotation, type) and is_dataclass(annotation):
+            values[name] = record_from_state(annotation, value)
+        elif isinstance(inner, type) and is_dataclass(inner):
+            values[name] = tuple(record_from_state(inner, one) for one in value)
         elif annotation in PLAIN:
             allowed = (int, float) if annotation is float else annotation
             if not isinstance(value, allowed) or (isinstance(value, bool) and annotation is not bool):
