@@ -198,7 +198,7 @@ def test_a_file_of_version_0_1_asks_for_another_fit(kept: Path, tmp_path: Path) 
         (tmp_path / "mbf.bf", lambda: bf.load(tmp_path / "mbf.bf", toys().classifier)),
     ):
         rewritten(path, set_to(1, "schema"))
-        assert "its schema is 1; this version reads 2; it was written by a version that is too old: fit again" in (
+        assert "its schema is 1; this version reads 2; it was written by one that is too old; make or fit it again" in (
             refusal(read)
         )
 

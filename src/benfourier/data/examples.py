@@ -168,10 +168,7 @@ class Examples:
     @classmethod
     def load(cls, path: str | PathLike[str]) -> "Examples":
         """Returns the examples in a file that save wrote, or raises StoreError."""
-        try:
-            manifest, arrays = artifact.read(path, KIND, SCHEMA)
-        except StoreError as error:
-            raise StoreError(str(error).replace("make it again", "make the examples again")) from error
+        manifest, arrays = artifact.read(path, KIND, SCHEMA)
         try:
             tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
             fields = {name: manifest[name] for name in ("noise_levels", "seed", "options", "ids")}

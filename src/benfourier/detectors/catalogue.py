@@ -67,16 +67,8 @@ def load(path: str | PathLike[str], classifier: Classifier, *, supplied: Mapping
         classifier: the network it was fitted to, with the same weights.
         supplied: what files cannot hold, by name; most detectors need nothing.
     """
-    manifest, arrays = read_stored(path, KIND, SCHEMA)
+    manifest, arrays = artifact.read(path, KIND, SCHEMA)
     return detector_from_state(path, manifest, arrays, classifier, supplied or {})
-
-
-def read_stored(path: str | PathLike[str], kind: str, schema: int) -> tuple[dict[str, Any], Arrays]:
-    """Returns the manifest and arrays of a detector's or guard's file; older ones must be fitted again."""
-    try:
-        return artifact.read(path, kind, schema)
-    except StoreError as error:
-        raise StoreError(str(error).replace("too old; make it again", "too old: fit again")) from error
 
 
 def detector_from_state(

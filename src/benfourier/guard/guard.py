@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from benfourier import progress
 from benfourier.data.images import content_ids
-from benfourier.detectors.catalogue import detector_from_state, read_stored
+from benfourier.detectors.catalogue import detector_from_state
 from benfourier.detectors.detector import Detector
 from benfourier.errors import ActivationError, ImageError, InputError, StoreError, check_whole
 from benfourier.guard.verdicts import Verdict, Verdicts
@@ -212,7 +212,7 @@ def load_guard(path: str | PathLike[str], module: nn.Module, *, supplied: Mappin
         module: the guarded network, with the same weights; the file says which images it takes.
         supplied: what a file cannot hold, by name; most detectors need nothing.
     """
-    manifest, arrays = read_stored(path, KIND, SCHEMA)
+    manifest, arrays = artifact.read(path, KIND, SCHEMA)
     classifier = classifier_from_description(path, manifest.get("classifier", {}), module)
     detector = detector_from_state(path, manifest, arrays, classifier, supplied or {})
     try:

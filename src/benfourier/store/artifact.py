@@ -231,7 +231,7 @@ def _check_kind(manifest: Mapping[str, Any], kind: str, schema: int) -> None:
         raise StoreError(f"it holds {content or 'something else'}, not {kind}; give the file that was saved as such")
     if version != schema:
         is_newer = isinstance(version, int) and version > schema
-        advice = "a newer version; upgrade benfourier" if is_newer else "a version that is too old; make it again"
+        advice = "a newer version; upgrade benfourier" if is_newer else "one that is too old; make or fit it again"
         raise StoreError(f"its schema is {version}; this version reads {schema}; it was written by {advice}")
 
 
