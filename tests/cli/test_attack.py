@@ -59,7 +59,7 @@ def test_examples_are_written_with_counts_and_figures(capsys: Capture, here: Pat
     assert examples.ids[0].startswith("data/000")
 
 
-def test_json_tells_the_same(capsys: Capture, here: Path) -> None:
+def test_json_holds_the_same(capsys: Capture, here: Path) -> None:
     result = attack(capsys, here, "--json", "--attack", "bim-fixed", "--option", "bim-fixed.eps=77/255").json
     assert result["funnel"][0] == {"step": "in data", "left": 24}
     assert result["out"] == str(here / "out.bf")

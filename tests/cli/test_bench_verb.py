@@ -1,4 +1,4 @@
-"""`bench`: what listening costs, as a table and as JSON."""
+"""`bench`: what features cost, as a table and as JSON."""
 
 from pathlib import Path
 

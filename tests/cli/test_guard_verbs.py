@@ -61,8 +61,8 @@ def sorted_out(folder: Path) -> tuple[list[Path], list[Path]]:
     images = torch.cat([toys().tested.clean[:6], toys().tested.adversarial["bim"][:12]])
     files = pictures(folder, images)
     accepted = named().check(bf.load_images(files, named().classifier)).accepted
-    honest = [file for file, good in zip(files, accepted, strict=True) if good]
-    return honest, [file for file in files if file not in honest]
+    accepted_files = [file for file, good in zip(files, accepted, strict=True) if good]
+    return accepted_files, [file for file in files if file not in accepted_files]
 
 
 def detect(capsys: Capture, here: Path, *words: str | Path) -> Outcome:
@@ -84,38 +84,38 @@ def fit(capsys: Capture, here: Path, *words: str | Path) -> Outcome:
     return call(capsys, "fit", *known, *result, *words)
 
 
-def test_honest_images_get_their_label_and_code_0(capsys: Capture, here: Path) -> None:
-    honest, _ = sorted_out(here / "all")
-    result = detect(capsys, here, *honest)
+def test_accepted_images_get_their_label_and_code_0(capsys: Capture, here: Path) -> None:
+    accepted_files, _ = sorted_out(here / "all")
+    result = detect(capsys, here, *accepted_files)
     assert result.code == 0
-    verdicts = named().check(bf.load_images(honest, named().classifier))
+    verdicts = named().check(bf.load_images(accepted_files, named().classifier))
     first = verdicts[0]
     assert result.out.splitlines()[0] == (
-        f"{honest[0]}: accepted, label {first.label} ({NAMES[first.label]}), score {first.score:.6g}, "
+        f"{accepted_files[0]}: accepted, label {first.label} ({NAMES[first.label]}), score {first.score:.6g}, "
         f"threshold {first.threshold:.6g}"
     )
-    assert len(result.out.splitlines()) == len(honest)
+    assert len(result.out.splitlines()) == len(accepted_files)
     assert result.err == ""
 
 
-def test_adversarial_images_are_called_so_and_give_code_1(capsys: Capture, here: Path) -> None:
-    _, bad = sorted_out(here / "all")
-    result = detect(capsys, here, bad[0])
+def test_adversarial_images_are_reported_and_give_code_1(capsys: Capture, here: Path) -> None:
+    _, rejected_files = sorted_out(here / "all")
+    result = detect(capsys, here, rejected_files[0])
     assert result.code == 1
-    label = named().check(bf.load_images(bad[:1], named().classifier))[0].label
-    assert result.out.startswith(f"{bad[0]}: adversarial, label {label} ({NAMES[label]}), score ")
+    label = named().check(bf.load_images(rejected_files[:1], named().classifier))[0].label
+    assert result.out.startswith(f"{rejected_files[0]}: adversarial, label {label} ({NAMES[label]}), score ")
 
 
 def test_a_folder_is_looked_through_in_order_of_name(capsys: Capture, here: Path) -> None:
-    honest, bad = sorted_out(here / "all")
+    accepted_files, rejected_files = sorted_out(here / "all")
     (here / "all" / "notes.txt").write_text("no image", encoding="utf-8")
     (here / "all" / ".hidden.png").write_bytes(b"no image")
     result = detect(capsys, here, here / "all", "--json")
     assert result.code == 1
-    assert [Path(image["file"]) for image in result.json["images"]] == sorted([*honest, *bad])
-    assert {Path(image["file"]) for image in result.json["images"] if image["adversarial"]} == set(bad)
+    assert [Path(image["file"]) for image in result.json["images"]] == sorted([*accepted_files, *rejected_files])
+    assert {Path(image["file"]) for image in result.json["images"] if image["adversarial"]} == set(rejected_files)
     assert result.json["unreadable"] == []
-    expected = named().check(bf.load_images(sorted([*honest, *bad]), named().classifier))
+    expected = named().check(bf.load_images(sorted([*accepted_files, *rejected_files]), named().classifier))
     assert [image["label"] for image in result.json["images"]] == expected.label.tolist()
     assert [image["name"] for image in result.json["images"]] == expected.names
     # another batch size changes the last bits of the network; scores are of the order of 1
@@ -123,9 +123,9 @@ def test_a_folder_is_looked_through_in_order_of_name(capsys: Capture, here: Path
 
 
 def test_a_pattern_stands_for_the_files_of_its_name(capsys: Capture, here: Path) -> None:
-    honest, bad = sorted_out(here / "all")
+    accepted_files, rejected_files = sorted_out(here / "all")
     result = detect(capsys, here, here / "*" / "*.png", here / "*.jpg", "--json")
-    assert [Path(image["file"]) for image in result.json["images"]] == sorted([*honest, *bad])
+    assert [Path(image["file"]) for image in result.json["images"]] == sorted([*accepted_files, *rejected_files])
     assert [entry["file"] for entry in result.json["unreadable"]] == [str(here / "*.jpg")]
 
 
@@ -133,19 +133,19 @@ def test_a_pattern_stands_for_the_files_of_its_name(capsys: Capture, here: Path)
 def test_names_come_on_standard_input(
     capsys: Capture, here: Path, monkeypatch: pytest.MonkeyPatch, between: str
 ) -> None:
-    honest, _ = sorted_out(here / "all")
-    text = between.join([*map(str, honest[:2]), str(here / "none.png"), ""])
+    accepted_files, _ = sorted_out(here / "all")
+    text = between.join([*map(str, accepted_files[:2]), str(here / "none.png"), ""])
     monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(text.encode())))
     result = detect(capsys, here, "-", "--json")
-    assert [Path(image["file"]) for image in result.json["images"]] == honest[:2]
+    assert [Path(image["file"]) for image in result.json["images"]] == accepted_files[:2]
     assert [entry["file"] for entry in result.json["unreadable"]] == [str(here / "none.png")]
 
 
 def test_an_image_comes_on_standard_input(capsys: Capture, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    honest, _ = sorted_out(here / "all")
-    monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(honest[0].read_bytes())))
+    accepted_files, _ = sorted_out(here / "all")
+    monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(accepted_files[0].read_bytes())))
     result = detect(capsys, here, "-")
-    assert result.out == detect(capsys, here, honest[0]).out.replace(str(honest[0]), "standard input")
+    assert result.out == detect(capsys, here, accepted_files[0]).out.replace(str(accepted_files[0]), "standard input")
     assert result.code == 0
 
 
@@ -158,7 +158,7 @@ def test_a_broken_image_on_standard_input_is_named_so(
     assert result.err.startswith("not readable: standard input: it is ")
 
 
-def test_nothing_on_standard_input_is_no_acquittal(
+def test_nothing_on_standard_input_is_an_error_of_code_6(
     capsys: Capture, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(b"")))
@@ -169,20 +169,20 @@ def test_nothing_on_standard_input_is_no_acquittal(
 
 @pytest.mark.parametrize("name", ["**.png", "x" * 300])
 def test_a_word_that_names_nothing_does_not_stop_the_others(capsys: Capture, here: Path, name: str) -> None:
-    honest, _ = sorted_out(here / "all")
-    result = detect(capsys, here, name, honest[0], "--json")
+    accepted_files, _ = sorted_out(here / "all")
+    result = detect(capsys, here, name, accepted_files[0], "--json")
     assert result.code == 6
-    assert [image["file"] for image in result.json["images"]] == [str(honest[0])]
+    assert [image["file"] for image in result.json["images"]] == [str(accepted_files[0])]
     assert [entry["file"] for entry in result.json["unreadable"]] == [name]
 
 
 def test_files_that_cannot_be_read_are_listed_at_the_end_with_code_6(capsys: Capture, here: Path) -> None:
-    honest, _ = sorted_out(here / "all")
+    accepted_files, _ = sorted_out(here / "all")
     (here / "broken.png").write_bytes(b"no picture")
     Image.new("L", (9, 9)).save(here / "large.png")
     (here / "empty").mkdir()
     strays = (here / "broken.png", here / "large.png", here / "none.png", here / "empty")
-    result = detect(capsys, here, *strays, honest[0])
+    result = detect(capsys, here, *strays, accepted_files[0])
     assert result.code == 6
     assert len(result.out.splitlines()) == 1
     lines = result.err.splitlines()
@@ -193,17 +193,17 @@ def test_files_that_cannot_be_read_are_listed_at_the_end_with_code_6(capsys: Cap
 
 
 def test_adversarial_images_win_over_files_that_cannot_be_read(capsys: Capture, here: Path) -> None:
-    _, bad = sorted_out(here / "all")
-    result = detect(capsys, here, here / "none.png", bad[0], "--json")
+    _, rejected_files = sorted_out(here / "all")
+    result = detect(capsys, here, here / "none.png", rejected_files[0], "--json")
     assert result.code == 1
     assert result.json["unreadable"][0]["file"] == str(here / "none.png")
 
 
 def test_another_rate_can_be_asked_for_without_a_refit(capsys: Capture, here: Path) -> None:
-    honest, _ = sorted_out(here / "all")
-    result = detect(capsys, here, honest[0], "--false-alarm-rate", "0.5", "--json")
+    accepted_files, _ = sorted_out(here / "all")
+    result = detect(capsys, here, accepted_files[0], "--false-alarm-rate", "0.5", "--json")
     assert result.json["images"][0]["threshold"] == named().at_rate(0.5).threshold.value
-    result = detect(capsys, here, honest[0], "--false-alarm-rate", "0.01")
+    result = detect(capsys, here, accepted_files[0], "--false-alarm-rate", "0.01")
     assert (result.code, "that rate needs at least 99" in result.err) == (2, True)
 
 
@@ -247,7 +247,7 @@ def test_clean_images_that_the_fit_has_seen_are_left_out_of_the_threshold(capsys
     assert result.json["summary"]["sources"] == len(examples)
 
 
-def test_what_was_fitted_is_told(capsys: Capture, here: Path) -> None:
+def test_what_was_fitted_is_reported(capsys: Capture, here: Path) -> None:
     result = fit(capsys, here, "--clean", "digits", "--limit", "99", "--false-alarm-rate", "0.01")
     assert result.code == 0, result.err
     first, *_, threshold, last = result.out.splitlines()
@@ -315,7 +315,7 @@ def test_the_manifest_of_a_guard_is_printed_without_the_network(capsys: Capture,
     assert call(capsys, "info", here / "guard.bf", "--json").json["manifest"]["classifier"]["classes"] == list(NAMES)
 
 
-def test_detectors_examples_and_weights_tell_of_themselves_too(capsys: Capture, here: Path) -> None:
+def test_info_describes_detectors_examples_and_weights_too(capsys: Capture, here: Path) -> None:
     guard().detector.save(here / "mbf.bf")
     save_file({"weight": np.zeros((2, 3))}, here / "foreign.safetensors")
     for name, kind in (
@@ -348,7 +348,7 @@ def test_info_asks_for_an_upgrade_where_a_file_is_newer(capsys: Capture, tmp_pat
     assert (result.code, "upgrade benfourier" in result.err) == (4, True)
 
 
-def test_info_refuses_what_is_no_file_of_ours(capsys: Capture, tmp_path: Path) -> None:
+def test_info_refuses_missing_files_and_other_formats(capsys: Capture, tmp_path: Path) -> None:
     (tmp_path / "a.bf").write_bytes(b"hello, this is text and nothing else")
     for path, complaint in ((tmp_path / "a.bf", "no safetensors file"), (tmp_path / "none", "it cannot be opened")):
         result = call(capsys, "info", path)

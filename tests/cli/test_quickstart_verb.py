@@ -52,7 +52,7 @@ def test_everything_is_computed_printed_and_stored(
     ]
 
 
-def test_its_own_plan_is_no_toy() -> None:
+def test_its_own_plan_has_every_detector_and_enough_images() -> None:
     plan = read_plan(OWN)
     enough = {"bim": 300, "r-pgd": 300, "deepfool": 300, "cw-l2": 150}
     assert all(plan.attack(name).sources >= count for name, count in enough.items())
@@ -65,7 +65,7 @@ def test_its_own_plan_is_no_toy() -> None:
     assert result == {"cw-l2 confidence 5", "c1c2", "defense-gan"}
 
 
-def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path, capsys: Capture) -> None:
+def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     result = call(capsys, "quickstart", "--out", tmp_path / "file")
     assert result.code == 4

@@ -122,7 +122,7 @@ def test_open_without_a_page_is_a_usage_error(capsys: Capture, ledger: Path) -> 
     assert "--out report.html" in result.err
 
 
-def test_a_file_that_cannot_be_written_is_told(capsys: Capture, ledger: Path, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_reported(capsys: Capture, ledger: Path, tmp_path: Path) -> None:
     result = call(capsys, "report", ledger, "--markdown", tmp_path)
     assert result.code == 2
     assert "the report cannot be written" in result.err

@@ -70,7 +70,7 @@ def test_training_writes_weights_and_says_how_good_they_are(capsys: Capture, her
     assert sorted(path.name for path in here.glob("w*")) == ["w.safetensors"]
 
 
-def test_the_report_and_the_file_tell_the_same_facts(capsys: Capture, here: Path) -> None:
+def test_the_report_and_the_file_hold_the_same_facts(capsys: Capture, here: Path) -> None:
     result = trained(capsys, "--json").json
     classifier = bf.open_classifier("my_learners:tiny", size=8, channels=1)
     facts = load_weights(classifier.module, here / "w.safetensors")
@@ -127,9 +127,7 @@ def test_training_goes_on_from_given_weights(capsys: Capture, here: Path) -> Non
     assert result["epochs"][0]["loss"] < cold["epochs"][0]["loss"]
 
 
-def test_a_part_is_held_out_without_test_data_and_images_that_cannot_be_read_are_told(
-    capsys: Capture, here: Path
-) -> None:
+def test_a_part_is_held_out_without_test_data_and_unreadable_images_are_reported(capsys: Capture, here: Path) -> None:
     digits = open_source("digits")
     for place, (pixels, label) in enumerate(zip(digits.pixels(range(40)), digits.labels, strict=False)):
         folder = here / "pictures" / ("even", "odd")[label % 2]
@@ -182,8 +180,8 @@ def test_what_cannot_be_done_is_said_in_one_line(
 
 
 def test_images_that_were_learned_from_do_not_count_as_held_out(capsys: Capture, here: Path) -> None:
-    held = np.load(here / "data.npz")
-    mixed = {name: np.concatenate([held[f"{name}_train"][:7], held[f"{name}_test"]]) for name in "xy"}
+    arrays = np.load(here / "data.npz")
+    mixed = {name: np.concatenate([arrays[f"{name}_train"][:7], arrays[f"{name}_test"]]) for name in "xy"}
     np.savez(here / "mixed.npz", x=mixed["x"], y=mixed["y"])
     result = trained(capsys, "--test-data", "mixed.npz", "--json")
     assert (result.json["images"], result.json["left out"]) == (120, 7)

@@ -47,7 +47,7 @@ def test_the_five_commands_lead_from_a_folder_to_a_guard(here: Path, capsys: pyt
     assert result.code in (0, 1)
     lines = result.out.splitlines()
     assert len(lines) == len(list((here / "photos" / "new").iterdir()))
-    assert sum(": accepted, label " in line for line in lines) >= len(lines) / 2  # all of them are honest
+    assert sum(": accepted, label " in line for line in lines) >= len(lines) / 2  # all of them are clean
     with torch.random.fork_rng(devices=[]):
         runpy.run_path(str(_script(here)))
     name, accepted = capsys.readouterr().out.split()
