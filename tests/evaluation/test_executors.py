@@ -125,7 +125,7 @@ def test_a_process_that_dies_loses_its_task_only() -> None:
     assert active_children() == []
 
 
-def test_processes_have_one_thread_and_end_when_nobody_listens() -> None:
+def test_processes_have_one_thread_and_end_when_the_run_is_closed() -> None:
     run = LocalPool(1).run(threads, InMemory(None), [0, 1])
     assert next(run) == (0, (1, "1"))
     assert len(active_children()) == 1

@@ -19,12 +19,12 @@ def drawn(shape: float, rows: int) -> np.ndarray:
 
 
 def test_drawn_counts_are_as_good_as_drawn_samples() -> None:
-    """Means of 2000 quick and 400 honest tests differ by less than four standard errors."""
+    """Means of 2000 quick and 400 exact tests differ by less than four standard errors."""
     row = np.random.default_rng(1).dirichlet(np.full(10, 0.3))
     quick = against_fits(row[None], draws=2000)
     ggd, random = fit_ggd(row).ggd(), np.random.default_rng(2)
-    honest = [stats.ks_2samp(row, ggd.sample(500, random), method="exact") for _ in range(400)]
-    d = np.array([result.statistic for result in honest])
+    exact = [stats.ks_2samp(row, ggd.sample(500, random), method="exact") for _ in range(400)]
+    d = np.array([result.statistic for result in exact])
     assert quick.distance[0] == pytest.approx(d.mean(), abs=4 * d.std() / np.sqrt(400))
     later = [stats.kstwobign.sf(np.sqrt(5000 / 510) * distance) for distance in d]
     assert quick.p[0] == pytest.approx(np.mean(later), abs=4 * np.std(later) / np.sqrt(400))
@@ -38,17 +38,17 @@ def test_the_plain_p_of_true_samples_is_not_uniform() -> None:
 @pytest.mark.parametrize("shape", [0.05, 0.5, 2.0])
 def test_the_p_of_any_shape_is_never_too_small(shape: float) -> None:
     """300 rows: more than 10 % below 0.05 with a probability of 1e-4 if 5 % are expected."""
-    found = against_fits(drawn(shape, 300), bootstrap=1000)
-    assert found.any_shape is not None
-    assert (found.any_shape < 0.05).mean() < 0.1
+    result = against_fits(drawn(shape, 300), bootstrap=1000)
+    assert result.any_shape is not None
+    assert (result.any_shape < 0.05).mean() < 0.1
 
 
-def test_one_sure_class_among_ten_is_hardly_a_sample_of_any_shape() -> None:
-    """D to the fit is 0.62, which even the smallest shape hardly ever reaches; unsure ones are like many shapes."""
-    sure = np.append(np.random.default_rng(0).random((1, 9)) * 1e-6, [[1.0]], axis=1)
-    found = against_fits(np.concatenate([sure, drawn(2.0, 1)]), bootstrap=1000)
-    assert found.any_shape is not None
-    assert found.any_shape[0] < 0.1 < 0.5 < found.any_shape[1]
+def test_one_confident_class_among_ten_is_hardly_a_sample_of_any_shape() -> None:
+    """D to the fit is 0.62, which even the smallest shape hardly ever reaches; the second row is like many shapes."""
+    confident = np.append(np.random.default_rng(0).random((1, 9)) * 1e-6, [[1.0]], axis=1)
+    result = against_fits(np.concatenate([confident, drawn(2.0, 1)]), bootstrap=1000)
+    assert result.any_shape is not None
+    assert result.any_shape[0] < 0.1 < 0.5 < result.any_shape[1]
 
 
 def test_numbers_of_another_law_are_rejected() -> None:
@@ -60,10 +60,10 @@ def test_numbers_of_another_law_are_rejected() -> None:
 def test_constant_rows_are_counted_and_left_out() -> None:
     rows = drawn(1.0, 4)
     rows[2] = 0.1
-    found = against_fits(rows, bootstrap=9)
-    assert found.unfitted == 1
-    assert len(found.distance) == len(found.shapes) == 3
-    assert np.isfinite(found.distance).all()
+    result = against_fits(rows, bootstrap=9)
+    assert result.unfitted == 1
+    assert len(result.distance) == len(result.shapes) == 3
+    assert np.isfinite(result.distance).all()
 
 
 def test_draws_belong_to_the_image_whatever_its_place() -> None:
@@ -80,8 +80,8 @@ def test_draws_belong_to_the_image_whatever_its_place() -> None:
 
 
 def test_without_a_bootstrap_there_is_no_such_p() -> None:
-    found = against_fits(drawn(1.0, 3))
-    assert found.any_shape is None
+    result = against_fits(drawn(1.0, 3))
+    assert result.any_shape is None
 
 
 def test_bad_options_are_refused() -> None:

@@ -20,45 +20,47 @@ ATTACKS = ("bim", "deepfool", "cw-l2", "r-pgd")
 
 def parts(rows: int = 10) -> list[DataPart]:
     """Clean and noisy of one law, bim of another, the other attacks as bim; train, test and out-of-sample alike."""
-    made = []
+    data_parts = []
     for place, (source, split) in enumerate([("here", "train"), ("here", "test"), ("there", "out-of-sample")]):
         seeds = [100 * place + number for number in range(6)]
         attacked = {attack: random_logits(rows, seed, 0.2) for attack, seed in zip(ATTACKS, seeds[2:], strict=True)}
         examples = logit_examples(
             random_logits(rows, seeds[0], 4.0), random_logits(rows, seeds[1], 4.0), attacked, name=split
         )
-        made.append(DataPart(source, split, examples))
-    return made
+        data_parts.append(DataPart(source, split, examples))
+    return data_parts
 
 
-def study(given: list[DataPart], known: Collection[str] = (), **options: Any) -> dict[tuple[str, str, str], KsResult]:
-    jobs = ks_jobs(logit_classifier(), given, **{**QUICK, **options})
-    found = [
+def study(
+    data_parts: list[DataPart], known: Collection[str] = (), **options: Any
+) -> dict[tuple[str, str, str], KsResult]:
+    jobs = ks_jobs(logit_classifier(), data_parts, **{**QUICK, **options})
+    results = [
         record for record in run_jobs(jobs, "KS", known=known, show_progress=False) if isinstance(record, KsResult)
     ]
-    named = {(result.study, result.split, result.kind): result for result in found}
-    assert len(named) == len(found)
+    named = {(result.study, result.split, result.kind): result for result in results}
+    assert len(named) == len(results)
     return named
 
 
 def test_every_hypothesis_is_tested_on_every_part() -> None:
-    found = study(parts())
+    results = study(parts())
     kinds = ["clean", "noisy", *ATTACKS]
     for split in ("train", "test", "out-of-sample"):
-        assert [kind for study, where, kind in found if (study, where) == ("h1", split)] == kinds
-        pairs = [(study, kind) for study, where, kind in found if study.startswith("h2.") and where == split]
+        assert [kind for study, where, kind in results if (study, where) == ("h1", split)] == kinds
+        pairs = [(study, kind) for study, where, kind in results if study.startswith("h2.") and where == split]
         expected = ["clean|noisy", "clean|bim", "bim|deepfool", "cw-l2|r-pgd"]
         assert pairs == [(f"h2.{number}", kind) for number, kind in enumerate(expected, 1)]
     for split in ("test", "out-of-sample"):
-        assert [kind for study, where, kind in found if (study, where) == ("h2-sources", split)] == kinds
-        assert found["h2-sources", split, "clean"].source == f"train|{split}"
-    assert found["h1", "test", "clean"].source == "here"
+        assert [kind for study, where, kind in results if (study, where) == ("h2-sources", split)] == kinds
+        assert results["h2-sources", split, "clean"].source == f"train|{split}"
+    assert results["h1", "test", "clean"].source == "here"
 
 
 def test_sets_of_one_law_are_not_told_apart_and_others_are() -> None:
-    found = study(parts(200)[:2])
+    results = study(parts(200)[:2])
     for split in ("train", "test"):
-        same, moved = found["h2.1", split, "clean|noisy"], found["h2.2", split, "clean|bim"]
+        same, moved = results["h2.1", split, "clean|noisy"], results["h2.2", split, "clean|bim"]
         assert same.p > 0.2
         assert same.distance < 0.12
         assert same.more["rejected"] == 0
@@ -66,60 +68,60 @@ def test_sets_of_one_law_are_not_told_apart_and_others_are() -> None:
         assert moved.more["p-adjusted"] < 1e-10
         assert moved.more["rejected"] > 0.5
         assert moved.more["distance-largest"] > moved.distance > 2 * same.distance
-    assert found["h2-sources", "test", "bim"].p > 0.2
+    assert results["h2-sources", "test", "bim"].p > 0.2
 
 
 def test_p_of_h2_is_the_mean_over_the_orders() -> None:
-    given = parts(40)
-    found = study(given, orders=3)["h2.2", "train", "clean|bim"]
-    examples = given[0].examples
+    data_parts = parts(40)
+    h2 = study(data_parts, orders=3)["h2.2", "train", "clean|bim"]
+    examples = data_parts[0].examples
     one, other = (
         bf.features(logit_classifier(), images, 3, layers="soft-max", dtype="float64", show_progress=False)
         for images in (examples.clean, examples.adversarial["bim"])
     )
     expected = [stats.ks_2samp(one[:, order], other[:, order]).statistic for order in range(3)]
-    assert found.more["tests"] == 3
-    assert found.distance == pytest.approx(np.mean(expected), abs=1e-12)
+    assert h2.more["tests"] == 3
+    assert h2.distance == pytest.approx(np.mean(expected), abs=1e-12)
     later = [stats.kstwobign.sf(np.sqrt(20) * distance) for distance in expected]
-    assert found.p == pytest.approx(np.mean(later), rel=1e-9)
+    assert h2.p == pytest.approx(np.mean(later), rel=1e-9)
 
 
 def test_h1_is_the_mean_over_the_tests_of_the_images() -> None:
-    given = parts(12)[1:2]
-    found = study(given, draws=30, bootstrap=19, samples=100, seed=4)["h1", "test", "bim"]
-    examples = given[0].examples
+    data_parts = parts(12)[1:2]
+    h1 = study(data_parts, draws=30, bootstrap=19, samples=100, seed=4)["h1", "test", "bim"]
+    examples = data_parts[0].examples
     posteriors = softmax_output(logit_classifier(), examples.adversarial["bim"], 1).posteriors
     names = [f"bim\0{name}" for name in examples.ids]
     expected = fit_tests(posteriors, names, seed=4, draws=30, bootstrap=19, samples=100)
     assert expected.any_shape is not None
-    assert (found.images, found.distance, found.p) == (12, expected.distance.mean(), expected.p.mean())
-    assert found.more["p-any-shape"] == expected.any_shape.mean()
-    assert found.more["any-shape-below-0.05"] == (expected.any_shape < 0.05).mean()
-    assert found.more["p-adjusted"] == min(1, 12 * expected.p.min())
-    assert (found.more["draws"], found.more["samples"], found.more["bootstrap"]) == (30, 100, 19)
+    assert (h1.images, h1.distance, h1.p) == (12, expected.distance.mean(), expected.p.mean())
+    assert h1.more["p-any-shape"] == expected.any_shape.mean()
+    assert h1.more["any-shape-below-0.05"] == (expected.any_shape < 0.05).mean()
+    assert h1.more["p-adjusted"] == min(1, 12 * expected.p.min())
+    assert (h1.more["draws"], h1.more["samples"], h1.more["bootstrap"]) == (30, 100, 19)
 
 
 def test_only_successes_are_compared() -> None:
     examples = logit_examples(random_logits(30, 0), random_logits(30, 1), {"bim": random_logits(30, 2)}, won=12)
-    found = study([DataPart("here", "test", examples)])
-    assert found["h1", "test", "bim"].images == 12
-    pair = found["h2.2", "test", "clean|bim"]
+    results = study([DataPart("here", "test", examples)])
+    assert results["h1", "test", "bim"].images == 12
+    pair = results["h2.2", "test", "clean|bim"]
     assert (pair.images, pair.more["images-larger"]) == (12, 30)
 
 
 def test_pairs_without_their_attack_are_left_out() -> None:
     examples = logit_examples(random_logits(20, 0), random_logits(20, 1), {"bim": random_logits(20, 2)})
-    found = study([DataPart("here", "test", examples)])
-    assert {study for study, _, _ in found} == {"h1", "h2.1", "h2.2"}
+    results = study([DataPart("here", "test", examples)])
+    assert {study for study, _, _ in results} == {"h1", "h2.1", "h2.2"}
     failed = replace(examples, success={"bim": examples.success["bim"] & False})
     assert {kind for _, _, kind in study([DataPart("here", "test", failed)])} == {"clean", "noisy", "clean|noisy"}
 
 
-def test_images_without_a_fit_are_told_of_and_may_be_all() -> None:
+def test_images_without_a_fit_are_counted_and_may_be_all() -> None:
     flat = random_logits(6, 0)
     flat[:2] = 0.0
-    found = study([DataPart("here", "test", logit_examples(flat, np.zeros((6, 10)), {"bim": random_logits(6, 1)}))])
-    some, none = found["h1", "test", "clean"], found["h1", "test", "noisy"]
+    results = study([DataPart("here", "test", logit_examples(flat, np.zeros((6, 10)), {"bim": random_logits(6, 1)}))])
+    some, none = results["h1", "test", "clean"], results["h1", "test", "noisy"]
     assert (some.images, some.more["unfitted"]) == (4, 2)
     assert (none.images, none.more["unfitted"]) == (0, 6)
     assert np.isnan(none.p)
@@ -146,9 +148,9 @@ def test_records_have_keys_of_what_made_them_and_known_ones_are_not_made_again()
 
 
 def test_records_go_through_a_ledger(tmp_path: Any) -> None:
-    made = list(study(parts()).values())
-    write(tmp_path / "x.jsonl", made)
-    assert list(records(tmp_path / "x.jsonl")) == made
+    results = list(study(parts()).values())
+    write(tmp_path / "x.jsonl", results)
+    assert list(records(tmp_path / "x.jsonl")) == results
 
 
 def test_bad_options_are_refused() -> None:

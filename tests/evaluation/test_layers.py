@@ -21,7 +21,7 @@ def parts() -> list[DataPart]:
 
 
 @cache
-def found() -> list[Record]:
+def all_records() -> list[Record]:
     return study(["bim", "deepfool"])
 
 
@@ -30,7 +30,7 @@ def study(attacks: list[str], known: Collection[str] = (), seed: int = 0) -> lis
     return list(run_jobs(jobs, "layers", known=known, show_progress=False))
 
 
-def test_activations_that_are_drawn_from_a_ggd_are_found_to_be() -> None:
+def test_activations_that_are_drawn_from_a_ggd_fit_it() -> None:
     classifier = bf.Classifier(nn.Flatten(), size=32, channels=1)
     random = np.random.default_rng(0)
     for shape in (0.7, 1.0, 2.0):
@@ -50,8 +50,8 @@ def test_an_activation_that_no_ggd_fits_is_far_from_its_fit_and_a_constant_one_h
     assert np.isnan([flat.shapes[0, 0], flat.distances[0, 0], flat.offsets[0, 0]]).all()
 
 
-def test_every_kind_has_its_fits_and_noise_with_one_shape_tells_nothing() -> None:
-    records = found()
+def test_every_kind_has_its_fits_and_mbf_detects_nothing_in_noise_of_one_shape() -> None:
+    records = all_records()
     fits = [record for record in records if isinstance(record, LayerFit)]
     assert [(fit.split, fit.kind) for fit in fits] == [
         (split, kind) for split in ("train", "test") for kind in ("clean", "noisy", "bim", "deepfool")
@@ -67,7 +67,7 @@ def test_every_kind_has_its_fits_and_noise_with_one_shape_tells_nothing() -> Non
 
 
 def test_known_records_are_not_made_again() -> None:
-    keys = [record.key for record in found()]
+    keys = [record.key for record in all_records()]
     assert len(set(keys)) == len(keys)
     assert not study(["bim", "deepfool"], keys)
     assert study([], keys, seed=1)

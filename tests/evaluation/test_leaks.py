@@ -23,12 +23,12 @@ def two_sources(tmp_path_factory: pytest.TempPathFactory) -> EvaluationData:
     """Two sources: the first and the second half of the digits."""
     from sklearn.datasets import load_digits
 
-    folder, found = tmp_path_factory.mktemp("leaks"), load_digits()
-    pixels = np.rint(found.images * 255 / 16).astype(np.uint8)
+    folder, digits = tmp_path_factory.mktemp("leaks"), load_digits()
+    pixels = np.rint(digits.images * 255 / 16).astype(np.uint8)
     # copies of images of the first half come back in the second
     halves = {"near": slice(0, 1000), "far": slice(900, None)}
     for name, rows in halves.items():
-        np.savez(folder / f"{name}.npz", x=pixels[rows], y=found.target[rows])
+        np.savez(folder / f"{name}.npz", x=pixels[rows], y=digits.target[rows])
     text = changed(
         ('"mixed"]', '"mixed", "data-transfer"]'), ('source = "digits"', 'source = "near.npz"\nother = "far.npz"')
     )
@@ -127,10 +127,10 @@ def test_a_fit_to_several_attacks_has_one_twin_of_each_source(data: EvaluationDa
     assert all(int(one.success[attack].sum()) > 5 for attack in one.attacks)
     for attack in one.attacks:
         rows = one.success[attack]
-        kept = [name for name, hit in zip(one.ids, rows.tolist(), strict=True) if hit]
+        ids = [name for name, hit in zip(one.ids, rows.tolist(), strict=True) if hit]
         home = data.examples(data.source, attack)
         assert torch.equal(
-            one.adversarial[attack][rows], home.adversarial[attack][[home.ids.index(name) for name in kept]]
+            one.adversarial[attack][rows], home.adversarial[attack][[home.ids.index(name) for name in ids]]
         )
 
 
@@ -150,12 +150,12 @@ def test_a_fit_to_every_twin_has_all_that_succeeded_and_an_outcome_of_its_own(da
 
 
 def test_data_transfer_tests_all_images_of_the_other_source_with_one_fit(data: EvaluationData) -> None:
-    (found,) = outcomes(data, first_trial(data, "data-transfer"))
-    assert (found.folds, found.source, found.cells[0].source) == (1, data.source, data.other)
-    assert found.cells[0].sources == int(data.examples(data.other, "bim").success["bim"].sum())
+    (result,) = outcomes(data, first_trial(data, "data-transfer"))
+    assert (result.folds, result.source, result.cells[0].source) == (1, data.source, data.other)
+    assert result.cells[0].sources == int(data.examples(data.other, "bim").success["bim"].sum())
     first = first_trial(data, "non-transfer")
     task = next(task for task in tasks(trials(data.plan, data.source, data.other)) if first in task)
     again = {outcome.protocol: outcome for outcome in outcomes(data, *task)}
-    assert again["data-transfer"].key == found.key
-    assert again["data-transfer"].cells[0].metrics == found.cells[0].metrics
+    assert again["data-transfer"].key == result.key
+    assert again["data-transfer"].cells[0].metrics == result.cells[0].metrics
     assert again["non-transfer"].folds == 5

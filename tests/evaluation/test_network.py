@@ -43,9 +43,9 @@ many = ["5-6", 7, 8]
 @pytest.fixture(name="first")
 def weights_of_the_convolution(tmp_path: Path) -> dict[str, torch.Tensor]:
     draws = torch.Generator().manual_seed(5)
-    held = {"0.weight": torch.randn(4, 1, 3, 3, generator=draws), "0.bias": torch.randn(4, generator=draws)}
-    save_file(held, tmp_path / "first.st")
-    return held
+    weights = {"0.weight": torch.randn(4, 1, 3, 3, generator=draws), "0.bias": torch.randn(4, generator=draws)}
+    save_file(weights, tmp_path / "first.st")
+    return weights
 
 
 @pytest.fixture(name="file")
@@ -55,17 +55,17 @@ def plan_of_a_taught_network(tmp_path: Path, first: dict[str, torch.Tensor]) -> 
 
 
 def test_a_training_begins_with_the_weights_that_are_given(file: Path, first: dict[str, torch.Tensor]) -> None:
-    held = new_classifier(read_plan(file)).module.state_dict()
-    assert all(torch.equal(held[name], tensor) for name, tensor in first.items())
-    assert not torch.equal(held["5.weight"], network().module.state_dict()["5.weight"])
+    weights = new_classifier(read_plan(file)).module.state_dict()
+    assert all(torch.equal(weights[name], tensor) for name, tensor in first.items())
+    assert not torch.equal(weights["5.weight"], network().module.state_dict()["5.weight"])
 
 
 def test_new_layers_learn_alone_first_and_then_everything(file: Path, first: dict[str, torch.Tensor]) -> None:
     whole, text = read_plan(file), file.read_text(encoding="utf-8")
     assert whole.network.new_layers is not None
     assert (whole.network.new_layers["epochs"], whole.network.new_layers["batch"]) == (2, 32)
-    found = open_network(whole, open_cache(True), False).classifier.module.state_dict()
-    assert not torch.equal(found["0.weight"], first["0.weight"])
+    trained = open_network(whole, open_cache(True), False).classifier.module.state_dict()
+    assert not torch.equal(trained["0.weight"], first["0.weight"])
     # a training so slow that it changes no number is left with what the new layers have learned
     still = text.replace("rate = 0.1", "rate = 1e-30").replace("epochs = 60", "epochs = 1")
     file.write_text(still, encoding="utf-8")
@@ -98,8 +98,8 @@ def test_thresholds_are_set_by_images_that_the_network_has_not_learned_from(file
 
 def test_the_same_plan_gives_the_same_network_also_without_a_cache(file: Path) -> None:
     plan = read_plan(file)
-    kept = open_network(plan, open_cache(True), False).classifier.module
-    assert weights_digest(kept) == weights_digest(open_network(plan, None, False).classifier.module)
+    cached = open_network(plan, open_cache(True), False).classifier.module
+    assert weights_digest(cached) == weights_digest(open_network(plan, None, False).classifier.module)
 
 
 def test_new_layers_need_something_that_the_weights_leave_open(file: Path) -> None:
@@ -118,14 +118,14 @@ def test_groups_make_coarse_classes_and_what_is_left_is_for_data_transfer(file: 
     dark = whole.pixels(range(20)) // 2
     np.savez(file.parent / "other.npz", x=dark, y=whole.labels[:20])
     plan = read_plan(file)
-    found, opened = open_images(plan, open_cache(True), False), open_network(plan, open_cache(True), False)
-    assert found.classifier.classes == ("few", "many")
-    assert 9 not in {whole.labels[whole.ids.index(name)] for name in found.images[found.source].ids}
-    second = found.images[found.other]
+    data, plan_network = open_images(plan, open_cache(True), False), open_network(plan, open_cache(True), False)
+    assert data.classifier.classes == ("few", "many")
+    assert 9 not in {whole.labels[whole.ids.index(name)] for name in data.images[data.source].ids}
+    second = data.images[data.other]
     assert len(second) == 40
-    assert list(found.images) == ["digits", "other + digits"]
-    used = {f"digits/{name}" for name in found.images[found.source].ids}
-    used |= {f"digits/{opened.source.ids[row]}" for row in opened.learned}
+    assert list(data.images) == ["digits", "other + digits"]
+    used = {f"digits/{name}" for name in data.images[data.source].ids}
+    used |= {f"digits/{plan_network.source.ids[row]}" for row in plan_network.learned}
     assert not used & set(second.ids)
     assert any(name.startswith("digits/") for name in second.ids)
 

@@ -48,13 +48,13 @@ def examples(clean: Tensor, changes: dict[str, float], name: str = "photo") -> E
 
 def study(
     folder: Path,
-    given: list[DataPart] | None = None,
+    data_parts: list[DataPart] | None = None,
     known: Collection[str] = (),
     network: bf.Classifier | None = None,
     **options: Any,
 ) -> list[Picture]:
     usual = [DataPart("wall", "test", examples(torch.full((4, *SHAPE), 0.5), {"bim": 0.1, "deepfool": 0.25}))]
-    jobs = picture_jobs(network or classifier(), given or usual, folder, **options)
+    jobs = picture_jobs(network or classifier(), data_parts or usual, folder, **options)
     records = run_jobs(jobs, "pictures", known=known, show_progress=False)
     return [record for record in records if isinstance(record, Picture)]
 
@@ -82,41 +82,42 @@ def test_a_known_perturbation_is_magnified_at_its_place(tmp_path: Path) -> None:
 
 
 def test_bounds_other_than_zero_and_one_are_shown_in_full_range(tmp_path: Path) -> None:
-    made = examples(torch.zeros(3, *SHAPE), {"bim": -0.5})
+    toy_examples = examples(torch.zeros(3, *SHAPE), {"bim": -0.5})
     folder = tmp_path / "pictures"
-    (picture,) = study(folder, [DataPart("wall", "test", made)], network=classifier((-1, 1)), each=1)
+    (picture,) = study(folder, [DataPart("wall", "test", toy_examples)], network=classifier((-1, 1)), each=1)
     clean, attacked, added = (pixels(folder, name) for name in picture.files)
     assert picture.magnification == 2.0
     assert (clean[2, 3, 0], attacked[2, 3, 0], added[2, 3, 0]) == (128, 64, 0)
 
 
 def test_attacks_are_shown_on_the_same_few_sources_where_they_succeeded(tmp_path: Path) -> None:
-    found = study(tmp_path / "pictures", each=2)
-    assert [picture.attack for picture in found] == ["bim", "bim", "deepfool", "deepfool"]
-    assert [picture.id for picture in found[:2]] == [picture.id for picture in found[2:]]
-    assert "photo-0" not in {picture.id for picture in found}
-    assert found[0].files[0] == found[2].files[0]
+    pictures = study(tmp_path / "pictures", each=2)
+    assert [picture.attack for picture in pictures] == ["bim", "bim", "deepfool", "deepfool"]
+    assert [picture.id for picture in pictures[:2]] == [picture.id for picture in pictures[2:]]
+    assert "photo-0" not in {picture.id for picture in pictures}
+    assert pictures[0].files[0] == pictures[2].files[0]
 
 
-def test_of_several_parts_of_one_source_the_test_part_is_shown(tmp_path: Path) -> None:
+def test_the_test_part_is_shown_if_a_source_has_several_parts(tmp_path: Path) -> None:
     grey = torch.full((3, *SHAPE), 0.5)
-    given = [
+    data_parts = [
         DataPart("wall", "train", examples(grey, {"bim": 0.1}, "train")),
         DataPart("wall", "test", examples(grey, {"bim": 0.1}, "test")),
         DataPart("street", "out-of-sample", examples(grey, {"bim": 0.1}, "street")),
     ]
-    found = study(tmp_path / "pictures", given, each=1)
-    assert {(picture.source, picture.id.split("-")[0]) for picture in found} == {("wall", "test"), ("street", "street")}
+    pictures = study(tmp_path / "pictures", data_parts, each=1)
+    shown = {(picture.source, picture.id.split("-")[0]) for picture in pictures}
+    assert shown == {("wall", "test"), ("street", "street")}
 
 
 def test_files_that_are_there_are_left_alone_and_known_records_are_not_yielded_again(tmp_path: Path) -> None:
     folder = tmp_path / "pictures"
     first = study(folder, each=1)
-    kept = folder.parent / first[0].files[2]
-    kept.write_bytes(b"as it was")
+    difference_file = folder.parent / first[0].files[2]
+    difference_file.write_bytes(b"as it was")
     (folder.parent / first[0].files[1]).unlink()
     assert study(folder, each=1) == first
-    assert kept.read_bytes() == b"as it was"
+    assert difference_file.read_bytes() == b"as it was"
     assert (folder.parent / first[0].files[1]).is_file()
     assert study(folder, each=1, known={first[0].key}) == first[1:]
 
@@ -135,8 +136,8 @@ def test_a_perturbation_is_magnified_as_far_as_it_goes_in_two_digits() -> None:
 
 def test_labels_are_numbers_without_class_names(tmp_path: Path) -> None:
     bare = bf.Classifier(classifier().module, size=(6, 5), channels=3)
-    made = examples(torch.full((3, *SHAPE), 0.5), {"bim": 0.1})
-    (picture,) = study(tmp_path, [DataPart("wall", "test", made)], network=bare, each=1)
+    toy_examples = examples(torch.full((3, *SHAPE), 0.5), {"bim": 0.1})
+    (picture,) = study(tmp_path, [DataPart("wall", "test", toy_examples)], network=bare, each=1)
     assert (picture.label, picture.adversarial_label) == ("0", "1")
 
 

@@ -30,16 +30,16 @@ def test_a_plan_is_read_with_all_its_defaults(tmp_path: Path) -> None:
     assert plan.detector("mbf").options["seed"] == 3
 
 
-def test_the_trivial_detector_is_in_every_plan_once(tmp_path: Path) -> None:
+def test_the_baseline_detector_is_in_every_plan_once(tmp_path: Path) -> None:
     assert [entry.name for entry in read_plan(plan_in(tmp_path)).detectors] == ["max-softmax", "mbf"]
     text = changed(('name = "mbf"\norders = 2\nC = 1.0\ngamma = "scale"', 'name = "max-softmax"\nlabel = "doubt"'))
     assert [entry.label for entry in read_plan(plan_in(tmp_path, text)).detectors] == ["doubt"]
 
 
-def test_a_label_tells_the_options_that_were_changed(tmp_path: Path) -> None:
+def test_a_label_names_the_options_that_were_changed(tmp_path: Path) -> None:
     text = changed(('eps = 0.2\nlabel = "strong"', 'eps = "8/255"'))
-    (found,) = read_plan(plan_in(tmp_path, text)).labels("strength")
-    assert found == "bim-fixed eps=0.03137"
+    (label,) = read_plan(plan_in(tmp_path, text)).labels("strength")
+    assert label == "bim-fixed eps=0.03137"
 
 
 def test_a_scale_is_laid_over_the_plan(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_a_scale_reaches_attacks_and_detectors_by_their_labels(tmp_path: Path) -
 sources = 60
 [scales.paper.attacks.strong]
 eps = 0.25
-[scales.paper.attacks.dear]
+[scales.paper.attacks.expensive]
 name = "cw-l2"
 [scales.paper.detectors.mbf]
 orders = 16
@@ -68,23 +68,23 @@ orders = 16
     file = plan_in(tmp_path, PLAN + scale)
     plan, here = read_plan(file, scale="paper"), read_plan(file)
     assert [(attack.label, attack.sources) for attack in plan.attacks] == [
-        ("bim", 70), ("deepfool", 60), ("strong", 70), ("dear", 70)
+        ("bim", 70), ("deepfool", 60), ("strong", 70), ("expensive", 70)
     ]  # fmt: skip
-    assert (plan.attack("strong").options["eps"], plan.attack("dear").name) == (0.25, "cw-l2")
+    assert (plan.attack("strong").options["eps"], plan.attack("expensive").name) == (0.25, "cw-l2")
     assert [attack.sources for attack in here.attacks] == [70, 50, 70]
     assert (plan.detector("mbf").options["orders"], here.detector("mbf").options["orders"]) == (16, 2)
 
 
 @pytest.mark.parametrize(
-    ("scale", "told"),
+    ("scale", "message"),
     [
         ("[scales.paper.attacks.bin]\nsources = 60", r"attacks.bin is laid .* labels: bim, deepfool, strong;"),
         ("[scales.paper.attacks]\nbim = 3", r"attacks.bim is 3; it must be a table of what changes in that entry"),
         ("[scales.paper.attacks.bim]\nepz = 3", r"at scale 'paper': attacks\[0\].epz: bim has no option 'epz'"),
     ],
 )
-def test_what_is_wrong_in_a_scale_is_told_with_its_path(tmp_path: Path, scale: str, told: str) -> None:
-    with pytest.raises(PlanError, match=told):
+def test_what_is_wrong_in_a_scale_is_reported_with_its_path(tmp_path: Path, scale: str, message: str) -> None:
+    with pytest.raises(PlanError, match=message):
         read_plan(plan_in(tmp_path, PLAN + "\n" + scale), scale="paper")
 
 
@@ -150,10 +150,10 @@ def test_an_expensive_detector_takes_fewer_images_also_for_its_threshold(tmp_pat
 
 def test_settings_hold_everything_but_the_folders_of_a_machine(tmp_path: Path) -> None:
     plan = read_plan(plan_in(tmp_path), data_dir=tmp_path)
-    told = json.dumps(plan.settings())
-    assert str(tmp_path) not in told
-    assert '"orders": 2' in told
-    assert '"eps": 0.2' in told
+    settings = json.dumps(plan.settings())
+    assert str(tmp_path) not in settings
+    assert '"orders": 2' in settings
+    assert '"eps": 0.2' in settings
 
 
 def test_sources_are_found_from_the_folder_of_the_plan_or_of_the_data(tmp_path: Path) -> None:
@@ -175,20 +175,20 @@ def test_weights_may_lie_in_the_folder_of_the_data(tmp_path: Path) -> None:
     assert plan.weights_path == tmp_path / "there" / "w.st"
 
 
-def test_a_credit_that_the_source_cannot_tell_is_told_before_anything_runs(tmp_path: Path) -> None:
+def test_a_credit_that_the_source_does_not_have_is_reported_before_anything_runs(tmp_path: Path) -> None:
     text = changed(('source = "digits"', 'source = "digits"\ncredit = "by {author}"'))
     with pytest.raises(PlanError, match=r"data.credit is 'by \{author\}', but digits has no labels.csv"):
         check_files(read_plan(plan_in(tmp_path, text)))
 
 
-def test_weights_that_are_not_there_are_told_before_anything_runs(tmp_path: Path) -> None:
+def test_missing_weights_are_reported_before_anything_runs(tmp_path: Path) -> None:
     text = changed(("train = { epochs = 8, share = 0.5, shift = 0, batch = 64, bf16 = false }", 'weights = "w.st"'))
     with pytest.raises(PlanError, match=r"network.weights is 'w.st'; there is no such file"):
         check_files(read_plan(plan_in(tmp_path, text)))
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "message"),
     [
         ('name = "tiny"', 'name = "tiny', r"tiny.toml, line 2: .*; correct the line"),
         ("seed = 3", "seed = 3 4", r"tiny.toml, line 3: "),
@@ -269,8 +269,8 @@ def test_weights_that_are_not_there_are_told_before_anything_runs(tmp_path: Path
         ("[[detectors]]", "[detectors]", r"detectors is \{.*; it must be a list"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_path(tmp_path: Path, old: str, new: str, told: str) -> None:
-    with pytest.raises(PlanError, match=told):
+def test_what_is_wrong_is_reported_with_its_path(tmp_path: Path, old: str, new: str, message: str) -> None:
+    with pytest.raises(PlanError, match=message):
         read_plan(plan_in(tmp_path, changed((old, new))))
 
 
@@ -286,8 +286,8 @@ def test_the_plan_on_the_page_is_one(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "evaluation.md").read_text(encoding="utf-8")
     block, taught = re.findall(r"```toml\n(.*?)```", page, flags=re.DOTALL)
     entries = '[data]\nsource = "photos"\n[[attacks]]\nname = "bim"\n[[detectors]]\nname = "mbf"\n'
-    found = read_plan(plan_in(tmp_path, taught + entries)).network
-    assert (found.classes, found.until_all_correct, found.detection) == (["bird", "mammal"], True, "learned")
+    network = read_plan(plan_in(tmp_path, taught + entries)).network
+    assert (network.classes, network.until_all_correct, network.detection) == (["bird", "mammal"], True, "learned")
     plan = read_plan(plan_in(tmp_path, block), scale="paper")
     assert (plan.sources, plan.labels("strength")) == (8175, ("bim-fixed 0.1",))
     for word in (*ProtocolName, *StudyName, *RATES):

@@ -24,7 +24,7 @@ def asked(folder: Path, protocol: str) -> dict[tuple[str, ...], list[str]]:
 
 
 @pytest.mark.parametrize(
-    ("protocol", "wanted"),
+    ("protocol", "expected"),
     [
         ("non-transfer", {("bim",): ["near bim"], ("deepfool",): ["near deepfool"]}),
         (
@@ -45,9 +45,9 @@ def asked(folder: Path, protocol: str) -> dict[tuple[str, ...], list[str]]:
     ],
 )
 def test_a_protocol_fits_and_tests_as_it_says(
-    tmp_path: Path, protocol: str, wanted: dict[tuple[str, ...], list[str]]
+    tmp_path: Path, protocol: str, expected: dict[tuple[str, ...], list[str]]
 ) -> None:
-    assert asked(tmp_path, protocol) == wanted
+    assert asked(tmp_path, protocol) == expected
 
 
 def test_an_attack_that_takes_no_part_in_data_transfer_is_not_asked_for(tmp_path: Path) -> None:

@@ -50,16 +50,16 @@ def run(folder: Path, text: str = PLAN, name: str = "l.jsonl", **options: Any) -
 
 def lines(path: Path) -> list[dict[str, Any]]:
     """The lines of a ledger without dates and times; equal ones once."""
-    found = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    told = {
-        json.dumps({key: value for key, value in line.items() if key not in TIMES}, sort_keys=True) for line in found
+    entries = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    without_times = {
+        json.dumps({key: value for key, value in line.items() if key not in TIMES}, sort_keys=True) for line in entries
     }
-    return [json.loads(line) for line in sorted(told)]
+    return [json.loads(line) for line in sorted(without_times)]
 
 
 def test_a_plan_becomes_a_ledger(tmp_path: Path) -> None:
-    came = run(tmp_path)
-    assert came.failures == ()
+    summary = run(tmp_path)
+    assert summary.failures == ()
     first, *rest = records(tmp_path / "l.jsonl")
     assert isinstance(first, Run)
     assert first.network["accuracy"] > 0.8
@@ -67,7 +67,7 @@ def test_a_plan_becomes_a_ledger(tmp_path: Path) -> None:
     crafted = {record.attack: record for record in rest if isinstance(record, AttackSummary)}
     assert crafted["bim"].noise_level == crafted["strong"].noise_level != crafted["deepfool"].noise_level
     outcomes = [record for record in rest if isinstance(record, Outcome)]
-    assert len(outcomes) == came.outcomes == 2 * (2 + 2 + 4 + 1)
+    assert len(outcomes) == summary.outcomes == 2 * (2 + 2 + 4 + 1)
     assert {record.folds for record in outcomes} == {5}
     for record in outcomes:
         for cell in record.cells:
@@ -76,8 +76,8 @@ def test_a_plan_becomes_a_ledger(tmp_path: Path) -> None:
             assert ("auroc-gain" in cell.metrics) == (record.detector != "max-softmax")
             assert {"tpr@5%", "fpr-noisy@5%"} <= cell.metrics.keys()
             assert "tpr@1%" not in cell.metrics
-    told = {(r.protocol, r.fitted): r for r in outcomes if r.detector == "mbf"}
-    alone, row = told["non-transfer", ("bim",)], told["attack-transfer", ("bim",)]
+    mbf_outcomes = {(r.protocol, r.fitted): r for r in outcomes if r.detector == "mbf"}
+    alone, row = mbf_outcomes["non-transfer", ("bim",)], mbf_outcomes["attack-transfer", ("bim",)]
     assert row.cells[0].metrics.items() <= alone.cells[0].metrics.items()
     assert {"auroc-clean", "auroc-noisy"} <= alone.cells[0].metrics.keys() - row.cells[0].metrics.keys()
     assert row.cells[0].roc is None
@@ -100,7 +100,7 @@ def test_a_second_start_does_nothing_again_and_a_larger_plan_only_what_is_new(tm
     assert (only.trials, only.outcomes) == (2, 2)
 
 
-def test_an_attack_more_leaves_the_trials_of_the_others_alone(tmp_path: Path) -> None:
+def test_one_more_attack_leaves_the_trials_of_the_others_alone(tmp_path: Path) -> None:
     run(tmp_path, SMALL)
     more = SMALL + '\n[[attacks]]\nname = "bim-fixed"\neps = 0.1\nlabel = "weaker"\nrole = "strength"\n'
     assert run(tmp_path, more).run == 0
@@ -108,21 +108,21 @@ def test_an_attack_more_leaves_the_trials_of_the_others_alone(tmp_path: Path) ->
 
 def test_processes_find_what_one_process_finds(tmp_path: Path) -> None:
     run(tmp_path, SMALL)
-    came = run(tmp_path, SMALL, "pool.jsonl", executor=LocalPool(2))
-    assert came.failures == ()
+    summary = run(tmp_path, SMALL, "pool.jsonl", executor=LocalPool(2))
+    assert summary.failures == ()
     assert lines(tmp_path / "pool.jsonl") == lines(tmp_path / "l.jsonl")
 
 
-def test_a_trial_that_fails_is_told_and_tried_again(tmp_path: Path) -> None:
+def test_a_trial_that_fails_is_reported_and_tried_again(tmp_path: Path) -> None:
     broken = SMALL + BROKEN
-    came = run(tmp_path, broken)
-    assert came.outcomes == 8
-    assert {failure.trial for failure in came.failures} == {
+    summary = run(tmp_path, broken)
+    assert summary.outcomes == 8
+    assert {failure.trial for failure in summary.failures} == {
         f"broken fitted to {attack}, {protocol}"
         for attack in ("bim", "deepfool")
         for protocol in ("non-transfer", "attack-transfer")
     }
-    assert "90 neighbours" in came.failures[0].error
+    assert "90 neighbours" in summary.failures[0].error
     again = run(tmp_path, broken)
     assert (again.run, len(again.failures)) == (4, 4)
     assert sum(isinstance(record, Failure) for record in read(tmp_path / "l.jsonl")) == 4
@@ -130,13 +130,15 @@ def test_a_trial_that_fails_is_told_and_tried_again(tmp_path: Path) -> None:
 
 def test_an_attack_that_hardly_succeeds_is_shown_as_too_few(tmp_path: Path) -> None:
     text = SMALL.replace('name = "deepfool"', 'name = "bim-fixed"\nlabel = "weak"\neps = 0.005')
-    came = run(tmp_path, text)
-    assert came.failures == ()
-    found = {(r.protocol, r.fitted): r for r in read(came.ledger) if isinstance(r, Outcome) and r.method == "mbf"}
-    weak = found["attack-transfer", ("weak",)]
+    summary = run(tmp_path, text)
+    assert summary.failures == ()
+    mbf_outcomes = {
+        (r.protocol, r.fitted): r for r in read(summary.ledger) if isinstance(r, Outcome) and r.method == "mbf"
+    }
+    weak = mbf_outcomes["attack-transfer", ("weak",)]
     assert {cell.note for cell in weak.cells} == {f"too few: {weak.fit_sources} successes to fit to, 30 are needed"}
     assert (weak.overall, weak.folds) == ({}, 0)
-    good, bad = found["attack-transfer", ("bim",)].cells
+    good, bad = mbf_outcomes["attack-transfer", ("bim",)].cells
     assert good.metrics
     assert (bad.metrics, bad.roc, bad.note[:7]) == ({}, None, "too few")
 
@@ -145,14 +147,14 @@ def test_studies_are_made_once_and_pictures_lie_beside_the_ledger(tmp_path: Path
     text = SMALL.replace(', "attack-transfer"]', ', "mixed"]\nstudies = ["ks", "profile", "cost", "pictures"]')
     text += EVERY
     text = text.replace("sources = 70", "sources = 36").replace("sources = 50\n", "")
-    came = run(tmp_path, text)
-    assert came.failures == ()
-    found = read(came.ledger)
-    assert {r.detector for r in found if isinstance(r, Cost)} == {"max-softmax", "mbf"}
-    assert [r.protocol for r in found if isinstance(r, Outcome) and r.detector == "every twin"] == ["mixed"]
-    assert {r.study for r in found if isinstance(r, KsResult)} == {"h1", "h2.1", "h2.2", "h2.3", "h2-sources"}
-    assert {r.kind for r in found if isinstance(r, Profile)} == {"clean", "noisy", "bim", "deepfool", "strong"}
-    pictures = [r for r in found if isinstance(r, Picture)]
+    summary = run(tmp_path, text)
+    assert summary.failures == ()
+    all_records = read(summary.ledger)
+    assert {r.detector for r in all_records if isinstance(r, Cost)} == {"max-softmax", "mbf"}
+    assert [r.protocol for r in all_records if isinstance(r, Outcome) and r.detector == "every twin"] == ["mixed"]
+    assert {r.study for r in all_records if isinstance(r, KsResult)} == {"h1", "h2.1", "h2.2", "h2.3", "h2-sources"}
+    assert {r.kind for r in all_records if isinstance(r, Profile)} == {"clean", "noisy", "bim", "deepfool", "strong"}
+    pictures = [r for r in all_records if isinstance(r, Picture)]
     assert pictures
     assert all((tmp_path / file).is_file() for picture in pictures for file in picture.files)
     again = run(tmp_path, text)
@@ -167,11 +169,11 @@ def test_costs_are_of_detectors_that_take_what_processes_have_left_in_the_cache(
         run(tmp_path, text, executor=LocalPool(2), cache=cache)
         before = {file for file in cache.rglob("*") if file.is_file()}
         with_costs = text.replace('["non-transfer"]', '["non-transfer"]\nstudies = ["cost"]')
-        came = run(tmp_path, with_costs, executor=LocalPool(2), cache=cache)
+        summary = run(tmp_path, with_costs, executor=LocalPool(2), cache=cache)
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(threads)
-    assert (came.run, came.records) == (0, 3)
+    assert (summary.run, summary.records) == (0, 3)
     assert {file for file in cache.rglob("*") if file.is_file()} == before
     assert run(tmp_path, with_costs, cache=cache).records == 1
 
@@ -214,11 +216,11 @@ def test_a_large_set_is_split_once(tmp_path: Path) -> None:
         ('name = "bim"\n[[attacks]]\n', ""),
         ('sources = 50\n[[attacks]]\nname = "bim-fixed"\neps = 0.2\nlabel = "strong"\nrole = "strength"\n', ""),
     )
-    came = run(tmp_path, text)
-    assert came.failures == ()
-    found = [record for record in read(came.ledger) if isinstance(record, Outcome)]
-    assert {record.folds for record in found} == {1}
-    assert all(record.cells[0].sources < 0.25 * record.fit_sources + 5 for record in found)
+    summary = run(tmp_path, text)
+    assert summary.failures == ()
+    outcomes = [record for record in read(summary.ledger) if isinstance(record, Outcome)]
+    assert {record.folds for record in outcomes} == {1}
+    assert all(record.cells[0].sources < 0.25 * record.fit_sources + 5 for record in outcomes)
 
 
 class Deadly:
@@ -248,30 +250,30 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_ledger(tmp_path: Path) -> N
     assert sum(line["record"] == "outcome" for line in lines(cut)) == 2
     with cut.open("ab") as file_of_it:
         file_of_it.write(b'{"record": "outc')  # what a kill in the midst of a line leaves
-    came = evaluate(read_plan(file), cut, cache=tmp_path / "cache", show_progress=False).summary
-    assert came.outcomes == 6
+    summary = evaluate(read_plan(file), cut, cache=tmp_path / "cache", show_progress=False).summary
+    assert summary.outcomes == 6
     assert lines(cut) == lines(whole)
 
 
-def test_the_verb_runs_a_plan_and_tells_what_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_verb_runs_a_plan_and_reports_what_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = plan_in(tmp_path, SMALL + BROKEN)
     dry = call(capsys, "evaluate", file, "--dry-run", "--json")
     assert dry.code == 0
     assert (dry.json["trials"], len(dry.json["outcomes"]), dry.json["left_behind"]) == (12, 12, 0)
     assert not (tmp_path / "tiny.jsonl").exists()
-    found = call(capsys, "evaluate", file, "--only", "non-transfer", "--json")
-    assert found.code == 6
-    assert (found.json["trials"], found.json["outcomes"], len(found.json["failures"])) == (6, 4, 2)
-    assert found.json["ledger"] == str(tmp_path / "tiny.jsonl")
+    result = call(capsys, "evaluate", file, "--only", "non-transfer", "--json")
+    assert result.code == 6
+    assert (result.json["trials"], result.json["outcomes"], len(result.json["failures"])) == (6, 4, 2)
+    assert result.json["ledger"] == str(tmp_path / "tiny.jsonl")
     plain = call(capsys, "evaluate", file, "--only", "non-transfer")
     assert "2 of 6 trials run, 4 were done before" in plain.out
     assert "failed: broken fitted to bim, non-transfer: InputError" in plain.err
 
 
 def test_the_verb_refuses_a_bad_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = call(capsys, "evaluate", plan_in(tmp_path, PLAN.replace("eps = 0.2", "eps = 0")))
-    assert found.code == 2
-    assert "attacks[2].eps is 0; it must be a number above 0" in found.err
+    result = call(capsys, "evaluate", plan_in(tmp_path, PLAN.replace("eps = 0.2", "eps = 0")))
+    assert result.code == 2
+    assert "attacks[2].eps is 0; it must be a number above 0" in result.err
     unknown = plan_in(tmp_path, PLAN + '\n[[detectors]]\nname = "mbf"\nlabel = "few"\nlayers = ["nowhere"]\n')
     dry = call(capsys, "evaluate", unknown, "--dry-run")
     assert (dry.code, "layers of detector 'few': layer 'nowhere' not found" in dry.err) == (2, True)

@@ -34,23 +34,24 @@ CLASSIFIER = bf.Classifier(Brightness(), size=4, channels=1)
 
 
 def test_every_image_has_one_use_and_copies_have_none() -> None:
-    found = select_images(
+    selection = select_images(
         CLASSIFIER, source(), np.arange(200), sources=50, calibration=40, extra_clean=30, seed=0, show_progress=False
     )
-    assert [len(part) for part in (found.sources, found.calibration, found.extra_clean or ())] == [50, 40, 30]
-    assert found.classified == 180
-    assert found.correct == 162
+    parts = (selection.sources, selection.calibration, selection.extra_clean or ())
+    assert [len(part) for part in parts] == [50, 40, 30]
+    assert selection.classified == 180
+    assert selection.correct == 162
     sets = [
-        found.sources.images,
-        found.calibration,
-        found.misclassified,
-        found.extra_clean.images if found.extra_clean else None,
+        selection.sources.images,
+        selection.calibration,
+        selection.misclassified,
+        selection.extra_clean.images if selection.extra_clean else None,
     ]
     names = [name for images in sets if images is not None for name in content_ids(images)]
     assert len(names) == len(set(names))
-    told = CLASSIFIER.logits(found.sources.images).argmax(1)
-    assert torch.equal(told, found.sources.labels)
-    assert 0 < len(found.misclassified) <= 18
+    predictions = CLASSIFIER.logits(selection.sources.images).argmax(1)
+    assert torch.equal(predictions, selection.sources.labels)
+    assert 0 < len(selection.misclassified) <= 18
 
 
 def test_a_smaller_selection_is_the_beginning_of_a_larger_one() -> None:
@@ -69,7 +70,7 @@ def test_images_that_are_known_do_not_come_again() -> None:
     assert not set(content_ids(other.sources.images)) & known
 
 
-def test_a_network_that_knows_nothing_is_told() -> None:
+def test_a_network_that_classifies_nothing_correctly_is_reported() -> None:
     wrong = ArraySource("wrong", source().images, 1 - source().labels)
     rows = np.flatnonzero(np.arange(200) % 10 != 0)
     with pytest.raises(InputError, match=r"classifies 0 of 162 images of wrong correctly; detection needs at least 10"):
