@@ -87,7 +87,7 @@ def test_most_attacked_digits_are_rejected_and_few_clean_ones() -> None:
     assert guard().check(toys().tested.clean).accepted.mean() >= 0.9
 
 
-def test_a_detector_that_listens_shares_the_networks_forward_pass() -> None:
+def test_a_detector_that_observes_layers_shares_the_networks_forward_pass() -> None:
     images = both()
     guard().check(images)
     first = toys().classifier.module[0]  # type: ignore[index]
@@ -148,7 +148,7 @@ def test_a_classifier_of_one_size_refuses_others_by_place() -> None:
 @pytest.mark.parametrize(
     "images", [[], torch.zeros(0, 1, 8, 8), "a.png", 3, [torch.zeros(8, 8)], [np.zeros((1, 8, 8))]]
 )
-def test_what_are_no_images_is_refused(images: object) -> None:
+def test_what_is_not_an_image_is_refused(images: object) -> None:
     with pytest.raises(ImageError):
         guard().check(images)  # type: ignore[arg-type]
 
@@ -193,7 +193,7 @@ def test_a_bad_image_in_a_stream_is_named_by_its_place_in_the_stream() -> None:
         list(guard().stream(images, batch=2))
 
 
-def test_a_stream_refuses_a_batch_of_nothing_at_once() -> None:
+def test_a_stream_refuses_a_batch_size_of_zero_at_once() -> None:
     with pytest.raises(OptionError, match="batch is 0"):
         guard().stream([], batch=0)
 
@@ -237,7 +237,7 @@ def test_the_threshold_comes_from_the_held_out_images() -> None:
     assert (calibrated.threshold.images, calibrated.threshold.alarms, calibrated.threshold.rate) == (40, 3, 0.1)
 
 
-def test_the_mean_and_deviation_of_every_number_are_kept() -> None:
+def test_the_mean_and_deviation_of_every_feature_are_stored() -> None:
     features = bf.features(toys().classifier, toys().tested.clean, dtype="float64", show_progress=False)
     assert guard().calibration.mean == pytest.approx(features.mean(0))
     assert guard().calibration.deviation == pytest.approx(features.std(0))
