@@ -30,6 +30,6 @@ def test_at_each_end_of_the_interval_what_was_seen_has_just_the_tail_left(hits: 
         ((1, 2, 1.0), "level is 1.0; it must be a number above 0 and below 1"),
     ],
 )
-def test_counts_that_cannot_be_are_refused(arguments: tuple[int, int], message: str) -> None:
+def test_impossible_counts_are_refused(arguments: tuple[int, int], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         clopper_pearson(*arguments)

@@ -36,15 +36,17 @@ def test_areas_equal_those_of_scikit_learn_with_ties_and_weights(
     ours: Callable[..., np.ndarray], theirs: Callable[..., float], rows: list[tuple[int, bool, int]]
 ) -> None:
     scores, bad, weights = (np.array(column) for column in zip(*rows, strict=True))
-    made = ScoreSample(scores.astype(float), bad, tuple(map(str, range(len(rows)))))
-    assert ours(made, weights[None].astype(float))[0] == pytest.approx(theirs(bad, scores, sample_weight=weights))
+    score_sample = ScoreSample(scores.astype(float), bad, tuple(map(str, range(len(rows)))))
+    assert ours(score_sample, weights[None].astype(float))[0] == pytest.approx(
+        theirs(bad, scores, sample_weight=weights)
+    )
 
 
 @pytest.mark.parametrize("round_to", [None, 1])
 def test_a_roc_curve_is_that_of_scikit_learn(round_to: int | None) -> None:
-    made = sample(300, 150, round_to=round_to)
-    scores = made.scores.reshape(3, 150)
-    alarms, caught, _ = roc_curve(made.adversarial, made.scores, drop_intermediate=False)
+    score_sample = sample(300, 150, round_to=round_to)
+    scores = score_sample.scores.reshape(3, 150)
+    alarms, caught, _ = roc_curve(score_sample.adversarial, score_sample.scores, drop_intermediate=False)
     expected = [caught[alarms <= rate + 1e-12].max() for rate in ROC_RATES]
     assert roc(scores, np.zeros(150, np.intp)) == pytest.approx(expected)
 
@@ -54,8 +56,8 @@ def curve(folds: list[int], clean: list[float], adversarial: list[float]) -> np.
 
 
 def test_a_roc_curve_catches_only_what_lies_above_the_threshold() -> None:
-    found = curve([0] * 4, [1, 2, 3, 4], [0, 2.5, 3.5, 5])
-    at = dict(zip(ROC_RATES.tolist(), found.tolist(), strict=True))
+    detection_rates = curve([0] * 4, [1, 2, 3, 4], [0, 2.5, 3.5, 5])
+    at = dict(zip(ROC_RATES.tolist(), detection_rates.tolist(), strict=True))
     assert (at[0.0], at[0.25], at[0.5], at[1.0]) == (0.25, 0.5, 0.75, 1.0)
 
 
@@ -72,17 +74,21 @@ def test_ties_are_not_caught() -> None:
 
 
 def test_accuracy_counts_both_sides_of_the_threshold() -> None:
-    made = sample(40, 60)
-    assert accuracy(0.5)(made, None)[0] == pytest.approx(accuracy_score(made.adversarial, made.scores > 0.5))
+    score_sample = sample(40, 60)
+    assert accuracy(0.5)(score_sample, None)[0] == pytest.approx(
+        accuracy_score(score_sample.adversarial, score_sample.scores > 0.5)
+    )
 
 
 def test_weights_count_rows_as_often_as_copies_would() -> None:
-    made = sample(20, 30)
+    score_sample = sample(20, 30)
     weights = np.random.default_rng(1).integers(0, 4, 50)
     rows = np.repeat(np.arange(50), weights)
-    copies = ScoreSample(made.scores[rows], made.adversarial[rows], tuple(made.sources[row] for row in rows))
+    copies = ScoreSample(
+        score_sample.scores[rows], score_sample.adversarial[rows], tuple(score_sample.sources[row] for row in rows)
+    )
     for metric in (auroc, aupr, accuracy(0.2)):
-        assert metric(made, weights[None].astype(float))[0] == pytest.approx(metric(copies, None)[0])
+        assert metric(score_sample, weights[None].astype(float))[0] == pytest.approx(metric(copies, None)[0])
 
 
 def test_a_metric_without_one_of_the_kinds_is_not_a_number() -> None:
@@ -109,8 +115,8 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
     """The truth is Φ(1/√2) = 0.7602; 200 intervals of 95 % miss it more than 24 times with probability 1e-4."""
     missed = 0
     for seed in range(200):
-        found = Bootstrap(seed, 200).estimate(auroc, sample(80, 80, seed=seed))
-        missed += not found.low <= 0.76025 <= found.high
+        estimate = Bootstrap(seed, 200).estimate(auroc, sample(80, 80, seed=seed))
+        missed += not estimate.low <= 0.76025 <= estimate.high
     assert missed <= 24
 
 
@@ -126,9 +132,9 @@ def test_intervals_are_wider_when_twins_are_few_sources() -> None:
 
 
 def test_a_paired_difference_of_the_same_scores_is_nothing() -> None:
-    made = sample(50, 50)
-    found = Bootstrap().difference(auroc, made, made)
-    assert (found.value, found.low, found.high) == (0, 0, 0)
+    score_sample = sample(50, 50)
+    difference = Bootstrap().difference(auroc, score_sample, score_sample)
+    assert (difference.value, difference.low, difference.high) == (0, 0, 0)
 
 
 def test_a_paired_difference_is_narrower_than_two_intervals_apart() -> None:

@@ -102,20 +102,20 @@ def test_auroc_under_cross_validation_is_the_mean_over_machines() -> None:
 def test_mead_counts_an_image_only_if_all_its_attacks_are_caught() -> None:
     one = target([1.0] * 40)
     other = target([1.0] * 20 + [0.0] * 20, attack="deepfool", first=20)  # images 20 to 59
-    found = overall([one, other], {0: calibration(0.5)})
-    assert found["mead@5%"].value == pytest.approx(40 / 60)
-    assert found["fpr-clean@5%"].value == 0
-    assert found["worst-auroc"].value == pytest.approx((20 + 20 * 0.25) / 40)
-    assert "fpr-misclassified@5%" not in found
+    metrics = overall([one, other], {0: calibration(0.5)})
+    assert metrics["mead@5%"].value == pytest.approx(40 / 60)
+    assert metrics["fpr-clean@5%"].value == 0
+    assert metrics["worst-auroc"].value == pytest.approx((20 + 20 * 0.25) / 40)
+    assert "fpr-misclassified@5%" not in metrics
 
 
 def test_mead_leaves_out_images_that_an_attack_was_not_tried_on() -> None:
-    one, other = target([0.0] * 10 + [1.0] * 50), target([1.0] * 10 + [0.0] * 5 + [1.0] * 25, attack="dear", tried=40)
-    found = overall([one, other], {0: calibration(0.5)})
-    assert found["mead@5%"].value == pytest.approx(25 / 40)
-    rare = target([1.0] * 30, attack="dearer", first=20, tried=45)
+    one, other = target([0.0] * 10 + [1.0] * 50), target([1.0] * 10 + [0.0] * 5 + [1.0] * 25, attack="slow", tried=40)
+    metrics = overall([one, other], {0: calibration(0.5)})
+    assert metrics["mead@5%"].value == pytest.approx(25 / 40)
+    rare = target([1.0] * 30, attack="slower", first=20, tried=45)
     assert overall([one, rare], {0: calibration(0.5)})["mead@5%"].value == pytest.approx(35 / 45)
-    few = target([1.0] * 40, attack="dearest", tried=20)
+    few = target([1.0] * 40, attack="slowest", tried=20)
     assert "mead@5%" not in overall([one, few], {0: calibration(0.5)})
 
 
@@ -125,15 +125,15 @@ def test_the_worst_attack_may_be_another_in_every_draw() -> None:
     none = (np.empty(0), np.empty(0, np.intp))
     alone = [worst_auroc(outcome([one], {}, *none), Bootstrap()) for one in cells]
     both = worst_auroc(outcome(cells, {}, *none), Bootstrap())
-    assert both.value == min(found.value for found in alone)
-    assert both.low <= min(found.low for found in alone)
-    assert both.high <= min(found.high for found in alone)
+    assert both.value == min(estimate.value for estimate in alone)
+    assert both.low <= min(estimate.low for estimate in alone)
+    assert both.high <= min(estimate.high for estimate in alone)
 
 
 def test_misclassified_images_are_judged_by_their_machines() -> None:
     wrong = (np.array([0.0, 1.0, 1.0, 3.0]), np.array([0, 0, 1, 1], np.intp))
-    found = overall([target([1.0] * 40)], {0: calibration(0.5), 1: calibration(2.0)}, *wrong)
-    assert found["fpr-misclassified@5%"].value == 0.5
+    metrics = overall([target([1.0] * 40)], {0: calibration(0.5), 1: calibration(2.0)}, *wrong)
+    assert metrics["fpr-misclassified@5%"].value == 0.5
 
 
 def drawn(folds: int = 1, rows: int = 200) -> TargetScores:

@@ -20,8 +20,8 @@ def test_the_threshold_is_the_order_statistic_of_the_rate(count: int, rate: floa
 @given(st.integers(1, 400), st.integers(1, 400))
 def test_a_quotient_of_whole_numbers_is_not_rounded_to_one_image_too_many(count: int, alarms: int) -> None:
     share = min(alarms, count)
-    found = threshold_at(share / (count + 1), np.arange(count))
-    assert found.alarms == share - 1
+    threshold = threshold_at(share / (count + 1), np.arange(count))
+    assert threshold.alarms == share - 1
 
 
 @given(st.integers(2, 5000))
@@ -42,20 +42,20 @@ def test_a_rate_that_is_too_small_is_refused_with_the_number_of_images_it_needs(
 
 
 @pytest.mark.parametrize("rate", [0, 1, -0.1, 1.5, math.nan, True, "0.05", None])
-def test_what_is_no_rate_is_refused(rate: object) -> None:
+def test_invalid_rates_are_refused(rate: object) -> None:
     with pytest.raises(OptionError, match="it must be a number between 0 and 1"):
         threshold_at(rate, np.arange(40.0))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("scores", [[], [1.0, math.nan], [[1.0, 2.0]], [1.0, math.inf]])
-def test_what_are_no_scores_is_refused(scores: list[float]) -> None:
+def test_invalid_scores_are_refused(scores: list[float]) -> None:
     with pytest.raises(InputError, match="they must be finite, one per held-out clean image"):
         threshold_at(0.5, scores)
 
 
 def test_scores_equal_to_the_threshold_are_no_alarms() -> None:
-    found = threshold_at(0.2, [1.0] * 30 + [2.0] * 10)
-    assert (found.value, found.alarms) == (2.0, 0)
+    threshold = threshold_at(0.2, [1.0] * 30 + [2.0] * 10)
+    assert (threshold.value, threshold.alarms) == (2.0, 0)
 
 
 def test_false_alarms_of_new_images_are_as_rare_as_asked() -> None:
@@ -68,14 +68,14 @@ def test_false_alarms_of_new_images_are_as_rare_as_asked() -> None:
 
 def test_the_interval_holds_the_true_rate_as_often_as_it_says() -> None:
     draws = np.random.default_rng(1)
-    found = [threshold_at(0.05, draws.random(60)) for _ in range(2000)]
-    held = [threshold.interval[0] <= 1 - threshold.value <= threshold.interval[1] for threshold in found]
+    thresholds = [threshold_at(0.05, draws.random(60)) for _ in range(2000)]
+    covered = [threshold.interval[0] <= 1 - threshold.value <= threshold.interval[1] for threshold in thresholds]
     # 2000 tosses at 95 %: deviation 0.0049; 5 of them are exceeded with a probability below 1e-6
-    assert np.mean(held) > 0.95 - 0.0245
+    assert np.mean(covered) > 0.95 - 0.0245
 
 
 def test_a_threshold_prints_its_interval() -> None:
-    found = Threshold(1.5, 0.05, 100, 4, (0.011, 0.0993))
-    assert str(found) == (
+    threshold = Threshold(1.5, 0.05, 100, 4, (0.011, 0.0993))
+    assert str(threshold) == (
         "1.5 for a false-alarm rate of 0.05: 4 of 100 held-out clean images score above it, 1.10% to 9.93% at 95%"
     )
