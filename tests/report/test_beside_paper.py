@@ -46,7 +46,7 @@ def test_differences_are_measured_to_the_same_effort_whatever_ran_last(order: tu
         assert [each.number.values for each in known if each.ref.cell.attack == "bim"] == [(value,)]
 
 
-def test_an_effort_that_the_paper_has_not_is_told_beside_its_largest() -> None:
+def test_an_effort_that_the_paper_does_not_have_stands_beside_its_largest() -> None:
     notes = tables(searched((60, 2)))["non-transfer-auroc"].notes
     effort = "200 × 10 beside defense-gan (60, 2), which has 60 × 2."
     assert f"Iterations × runs of the paper's Defense-GAN: {effort}" in notes
@@ -104,7 +104,7 @@ def test_the_matrix_of_other_settings_says_where_the_papers_numbers_stand() -> N
     assert "Beside ours: the paper's numbers for cifar10." in own.notes
 
 
-def test_where_the_paper_has_no_matrix_that_is_said_of_other_settings_too() -> None:
+def test_a_matrix_that_the_paper_does_not_have_is_noted_for_other_settings_too() -> None:
     shown = tables(several("mnist-5k"))
     assert "The paper has no such table for mnist." in shown["attack-transfer-auroc-1"].notes
 

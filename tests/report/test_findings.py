@@ -36,7 +36,7 @@ def test_cells_below_max_softmax_are_named_only_if_the_whole_interval_is() -> No
     assert "worse: bim (-3.0 points, -4.0 to -2.0)." in text
 
 
-def test_a_number_two_points_from_the_paper_is_near_and_one_beyond_is_told() -> None:
+def test_a_number_within_two_points_of_the_paper_is_near_and_one_beyond_is_reported() -> None:
     assert "AUROC of mbf: more than 2 points from the paper in 0 of 1 number." in said(lone(0.9761, (0, 0)))
     text = said(lone(0.95, (0, 0)))
     assert "in 1 of 1 number: bim 95.0 % (94.0 to 96.0), 4.6 points below the paper's 99.6." in text
@@ -60,7 +60,7 @@ def test_a_ledger_without_mbf_says_so() -> None:
     assert said(lone(0.95, (0, 0), "bim", "lid")) == "This ledger holds no results of mbf."
 
 
-def test_what_is_missing_is_told() -> None:
+def test_what_is_missing_is_reported() -> None:
     text = said(*RECORDS)
     assert "Too few successful attacks for a number: 5 cells of the ledger." in text
     assert "1 trial failed" in text

@@ -1,4 +1,4 @@
-"""The page: whole, safe, alone, and readable by programs that read aloud."""
+"""The page: whole, safe, alone, and readable by screen readers."""
 
 import re
 from dataclasses import replace
@@ -31,25 +31,25 @@ class Tree(HTMLParser):
 
     def __init__(self, text: str) -> None:
         super().__init__()
-        self.found: list[tuple[str, dict[str, str]]] = []
+        self.elements: list[tuple[str, dict[str, str]]] = []
         self.open: list[str] = []
         self.wrong: list[str] = []
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, {name: value or "" for name, value in attrs}))
+        self.elements.append((tag, {name: value or "" for name, value in attrs}))
         if tag not in VOID:
             self.open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, {name: value or "" for name, value in attrs}))
+        self.elements.append((tag, {name: value or "" for name, value in attrs}))
 
     def handle_endtag(self, tag: str) -> None:
         if tag not in VOID and (not self.open or self.open.pop() != tag):
             self.wrong.append(tag)
 
     def all(self, tag: str) -> list[dict[str, str]]:
-        return [attributes for name, attributes in self.found if name == tag]
+        return [attributes for name, attributes in self.elements if name == tag]
 
 
 @pytest.fixture(scope="module", name="html")
@@ -73,14 +73,14 @@ def test_nothing_comes_from_outside(html: str, tree: Tree) -> None:
     assert re.findall(r"https?:|//[a-z]|@import|url\((?!#)|data:", words) == ["data:"]  # the policy that allows them
     assert {a["href"][:1] for a in (*tree.all("a"), *tree.all("use"))} == {"#"}
     assert all(image["src"].startswith("data:image/png;base64,") for image in tree.all("img"))
-    assert not {"script", "link", "iframe", "object", "base", "form"} & {tag for tag, _ in tree.found}
+    assert not {"script", "link", "iframe", "object", "base", "form"} & {tag for tag, _ in tree.elements}
 
 
 def test_words_of_the_ledger_are_escaped(html: str, tree: Tree) -> None:
     assert "<script" not in html
     assert "onerror=" not in re.sub("&[a-z]+;|&#[0-9]+;", "", html).replace("img src=x onerror=alert(1)", "")
     assert html.count("&lt;script&gt;") > 50
-    assert not any(name.startswith("on") for _, attributes in tree.found for name in attributes)
+    assert not any(name.startswith("on") for _, attributes in tree.elements for name in attributes)
 
 
 def test_every_table_has_a_caption_and_headings_with_scope(html: str, tree: Tree) -> None:
@@ -91,12 +91,12 @@ def test_every_table_has_a_caption_and_headings_with_scope(html: str, tree: Tree
 
 
 def test_ids_are_unique_and_links_lead_to_them(tree: Tree) -> None:
-    ids = [attributes["id"] for _, attributes in tree.found if "id" in attributes]
+    ids = [attributes["id"] for _, attributes in tree.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
     assert {link["href"][1:] for link in (*tree.all("a"), *tree.all("use"))} <= set(ids)
 
 
-def test_every_figure_and_picture_tells_what_it_shows(tree: Tree) -> None:
+def test_every_figure_and_picture_has_a_description(tree: Tree) -> None:
     drawn = [part for part in tree.all("div") if part.get("role") == "img"]
     curves, heats, layers, strengths = 2 * len(ATTACKS), len(DETECTORS) + 1, 2 * len(MAKER.layers), 4
     worst_cases, costs = 1, 1
@@ -107,7 +107,7 @@ def test_every_figure_and_picture_tells_what_it_shows(tree: Tree) -> None:
 
 
 def test_headings_do_not_skip_a_level(tree: Tree) -> None:
-    levels = [int(tag[1]) for tag, _ in tree.found if re.fullmatch("h[1-6]", tag)]
+    levels = [int(tag[1]) for tag, _ in tree.elements if re.fullmatch("h[1-6]", tag)]
     assert levels[0] == 1
     assert levels.count(1) == 1
     assert all(after - before <= 1 for before, after in pairwise(levels))

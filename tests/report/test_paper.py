@@ -128,7 +128,7 @@ def test_an_unknown_database_is_refused_with_the_allowed_ones() -> None:
         Paper("cifar")
 
 
-def test_the_slips_are_told_and_the_source_is_cited() -> None:
+def test_the_slips_are_listed_and_the_source_is_cited() -> None:
     assert len(SLIPS) == 4
     assert "arXiv:2005.05552" in CITATION
 

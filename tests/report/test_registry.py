@@ -25,7 +25,7 @@ def test_a_registered_table_is_in_the_report_of_its_audiences_only(monkeypatch: 
     assert "seeds" not in build(RESULTS, DOCS).tables
 
 
-def test_a_name_or_section_cannot_be_mistaken() -> None:
+def test_a_name_in_use_and_an_unknown_section_are_refused() -> None:
     with pytest.raises(AssertionError, match="costs"):
         table("costs", section="costs")
     with pytest.raises(AssertionError, match="nowhere"):

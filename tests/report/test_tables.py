@@ -26,7 +26,7 @@ ALL = tables()
 
 
 def row(table: Table, name: str) -> Row:
-    return next(found for found in table.rows if found.name.split("\N{NO-BREAK SPACE}")[0] == name)
+    return next(table_row for table_row in table.rows if table_row.name.split("\N{NO-BREAK SPACE}")[0] == name)
 
 
 def place(table: Table, name: str, column: str) -> Entry:
@@ -46,10 +46,10 @@ def outcome(protocol: str, detector: str, *fitted: str) -> Outcome:
 @pytest.mark.parametrize("metric", ["auroc", "accuracy", "aupr"])
 def test_a_cell_holds_value_and_interval_in_percent(metric: str) -> None:
     expected = outcome("non-transfer", "lid", "bim").cells[0].metrics[metric]
-    found = place(ALL[f"non-transfer-{metric}"], "lid", "bim")
-    assert found.value == pytest.approx(100 * expected.value)
-    assert [found.low, found.high] == pytest.approx([100 * expected.low, 100 * expected.high])
-    assert found.text.startswith(f"{100 * expected.value:.1f}")
+    entry = place(ALL[f"non-transfer-{metric}"], "lid", "bim")
+    assert entry.value == pytest.approx(100 * expected.value)
+    assert [entry.low, entry.high] == pytest.approx([100 * expected.low, 100 * expected.high])
+    assert entry.text.startswith(f"{100 * expected.value:.1f}")
 
 
 def test_the_papers_number_stands_beside_ours() -> None:
@@ -79,7 +79,7 @@ def test_mnist_stands_beside_the_defense_gan_table() -> None:
 
 
 def test_mbf_comes_first_and_max_softmax_last() -> None:
-    names = [found.name for found in ALL["non-transfer-auroc"].rows]
+    names = [table_row.name for table_row in ALL["non-transfer-auroc"].rows]
     assert (names[0], names[-1], len(names)) == ("mbf", "max-softmax", len(DETECTORS) + 1)
 
 
@@ -103,8 +103,8 @@ def test_accuracy_tables_show_what_always_benign_scores() -> None:
 
 
 def test_a_cell_of_too_few_successes_says_so() -> None:
-    found = place(ALL["non-transfer-auroc"], "defense-gan", "cw-l2")
-    assert (found.text, found.value, found.emphasis) == (f"too few ({SUCCESSES})", None, FEW)
+    entry = place(ALL["non-transfer-auroc"], "defense-gan", "cw-l2")
+    assert (entry.text, entry.value, entry.emphasis) == (f"too few ({SUCCESSES})", None, FEW)
     assert any(note.startswith("“too few”") for note in ALL["non-transfer-auroc"].notes)
 
 
@@ -117,22 +117,22 @@ def test_what_was_reduced_stands_in_footnotes_of_rows_and_columns() -> None:
 
 
 def test_a_cell_surely_below_max_softmax_is_marked() -> None:
-    found = place(ALL["non-transfer-auroc"], "mbf", "deepfool")
+    entry = place(ALL["non-transfer-auroc"], "mbf", "deepfool")
     assert outcome("non-transfer", "mbf", "deepfool").cells[0].metrics["auroc-gain"].high < 0
-    assert (found.emphasis, found.text[-1]) == (BELOW, "▼")
+    assert (entry.emphasis, entry.text[-1]) == (BELOW, "▼")
 
 
 def test_the_highest_of_a_column_is_marked_as_best() -> None:
     table = ALL["non-transfer-accuracy"]
-    values = [found.entries[0].value for found in table.rows]
-    best = [found.entries[0].emphasis == BEST for found in table.rows]
+    values = [table_row.entries[0].value for table_row in table.rows]
+    best = [table_row.entries[0].emphasis == BEST for table_row in table.rows]
     assert best.index(True) == values.index(max(value for value in values if value is not None))
     assert sum(best) == 1
 
 
 def test_a_value_without_interval_is_shown_alone() -> None:
-    found = place(ALL["non-transfer-fpr-noisy-5"], "mbf", "bim")
-    assert (found.text, found.low, found.interval) == ("7.0", None, "")
+    entry = place(ALL["non-transfer-fpr-noisy-5"], "mbf", "bim")
+    assert (entry.text, entry.low, entry.interval) == ("7.0", None, "")
 
 
 def test_false_alarms_on_misclassified_images_come_from_the_outcomes() -> None:
@@ -151,18 +151,18 @@ def test_the_diagonal_of_a_transfer_matrix_comes_from_non_transfer_trials() -> N
 
 def test_strength_transfer_has_both_ways() -> None:
     assert ALL["strength-up-auroc"].columns == STRENGTHS
-    assert [found.name for found in ALL["strength-up-auroc"].rows][:2] == ["mbf, bim and 3 more", "mbf, bim"]
+    assert [table_row.name for table_row in ALL["strength-up-auroc"].rows][:2] == ["mbf, bim and 3 more", "mbf, bim"]
     assert ALL["strength-down-auroc"].columns == (*ATTACKS, *STRENGTHS)
-    rows = [found.name for found in ALL["strength-down-auroc"].rows]
+    rows = [table_row.name for table_row in ALL["strength-down-auroc"].rows]
     assert rows[:2] == ["mbf, bim-fixed 0.1 and 3 more", "mbf, bim-fixed 0.1"]
     assert len(rows) == 2 * len(("mbf", "lid", "max-softmax"))
 
 
 def test_mixed_shows_worst_case_and_mead() -> None:
-    table, held = ALL["mixed-overall"], outcome("mixed", "mbf", *ATTACKS, *STRENGTHS).overall
+    table, metrics = ALL["mixed-overall"], outcome("mixed", "mbf", *ATTACKS, *STRENGTHS).overall
     assert table.columns[:2] == ("Worst AUROC", "MEAD at 5 %")
     assert [entry.value for entry in row(table, "mbf").entries[:2]] == pytest.approx(
-        [100 * held["worst-auroc"].value, 100 * held["mead@5%"].value]
+        [100 * metrics["worst-auroc"].value, 100 * metrics["mead@5%"].value]
     )
 
 
@@ -172,10 +172,10 @@ def test_data_transfer_names_both_sources() -> None:
 
 def test_ks_tables_show_d_n_and_the_papers_p() -> None:
     table = ALL["ks-h1"]
-    line = row(table, "deepfool: cifar10, test")
+    table_row = row(table, "deepfool: cifar10, test")
     assert table.columns == ("p", "p, any shape", "any shape below 0.05, %", "D", "n")
-    assert [entry.text for entry in line.entries] == ["0.075", "0.080", "5.0", "0.300", "60"]
-    assert str(line.entries[0].paper) == "0.216"
+    assert [entry.text for entry in table_row.entries] == ["0.075", "0.080", "5.0", "0.300", "60"]
+    assert str(table_row.entries[0].paper) == "0.216"
     assert str(row(ALL["ks-h2"], "bim and deepfool: cifar10, test").entries[0].paper) == "0.030"
     assert str(row(ALL["ks-h2-sources"], "bim: train and test").entries[0].paper) == "0.333"
 
@@ -214,7 +214,7 @@ def test_the_paired_difference_to_max_softmax_has_a_table_of_its_own() -> None:
 
 def test_each_layer_has_its_fit_and_each_attack_its_controls() -> None:
     fits = ALL["layers-test"]
-    assert [found.name for found in fits.rows] == list(MAKER.layers)
+    assert [table_row.name for table_row in fits.rows] == list(MAKER.layers)
     assert place(fits, MAKER.layers[1], "clean, D").text == "0.11"
     assert place(fits, MAKER.layers[1], "bim, c").value == 2
     assert f"D is {0.1 + 0.01 * (len(MAKER.layers) - 1) / 2:.2f} in the median layer" in fits.notes[1]
@@ -224,47 +224,47 @@ def test_each_layer_has_its_fit_and_each_attack_its_controls() -> None:
     assert place(ALL["noise-control"], "same shapes", "bim").interval == "48.0 to 52.0"
 
 
-def test_costs_tell_what_a_detector_adds_to_the_network() -> None:
-    found = row(ALL["costs"], "lid")
-    assert [entry.text for entry in found.entries[:3]] == ["2.00", "9.11", "7.11"]
-    assert str(found.entries[1].paper) == "110.8"
+def test_costs_show_what_a_detector_adds_to_the_network() -> None:
+    lid = row(ALL["costs"], "lid")
+    assert [entry.text for entry in lid.entries[:3]] == ["2.00", "9.11", "7.11"]
+    assert str(lid.entries[1].paper) == "110.8"
     ours = [cost.detector for cost in MAKER.costs() if cost.detector in ("mbf", "lid", "mahalanobis", "kd-bu")]
     there = "kd-bu; mahalanobis; lid; mbf there."
     assert ALL["costs"].notes[0].endswith(f"From the least: {'; '.join(ours)} here, and {there}")
 
 
-def test_one_number_of_the_papers_for_two_settings_of_ours_is_no_order_of_these() -> None:
+def test_one_number_of_the_paper_does_not_order_two_of_our_settings() -> None:
     lid = next(cost for cost in MAKER.costs() if cost.detector == "lid")
     slower = replace(lid, key="t slower", detector="lid, slower", features_ms=lid.features_ms + 1)
-    told = tables((*RECORDS, slower))["costs"].notes[0]
-    assert told.endswith("and kd-bu; mahalanobis; lid or lid, slower; mbf there.")
+    note = tables((*RECORDS, slower))["costs"].notes[0]
+    assert note.endswith("and kd-bu; mahalanobis; lid or lid, slower; mbf there.")
 
 
-def test_attacks_are_told_with_success_rate_and_remaining_images() -> None:
-    found = row(ALL["attacks"], "bim")
-    assert [entry.text for entry in found.entries[:3]] == ["300", "290", "96.7"]
-    assert found.entries[2].interval == "94.0 to 98.4"
+def test_attacks_are_listed_with_success_rate_and_remaining_images() -> None:
+    bim = row(ALL["attacks"], "bim")
+    assert [entry.text for entry in bim.entries[:3]] == ["300", "290", "96.7"]
+    assert bim.entries[2].interval == "94.0 to 98.4"
     assert row(ALL["remaining"], "bim").entries[1].text == "330"
 
 
 def test_settings_have_paths_as_names() -> None:
-    names = {found.name: found.entries[0].text for found in ALL["settings"].rows}
+    names = {table_row.name: table_row.entries[0].text for table_row in ALL["settings"].rows}
     assert names["attacks[4].label"] == "bim-fixed 0.1"
     assert names["seed"] == "0"
 
 
 def test_a_failure_is_shown_until_its_trial_is_done() -> None:
-    assert [found.name for found in ALL["failures"].rows] == ["lid on bim"]
+    assert [table_row.name for table_row in ALL["failures"].rows] == ["lid on bim"]
     done = replace(outcome("mixed", "lid", *ATTACKS, *STRENGTHS), key="broken")
     assert "failures" not in tables((*RECORDS, done))
 
 
-def test_of_two_results_for_one_question_the_last_counts() -> None:
+def test_the_last_of_two_results_for_one_question_counts() -> None:
     old = outcome("non-transfer", "lid", "bim")
     cell = replace(old.cells[0], metrics={"auroc": Estimate(0.125, 0.0, 0.25)})
-    found = tables((*RECORDS, replace(old, key="new", cells=(cell,))))
-    assert place(found["non-transfer-auroc"], "lid", "bim").value == 12.5
-    assert "1 older results were replaced by later ones." in found["trials"].notes
+    report = tables((*RECORDS, replace(old, key="new", cells=(cell,))))
+    assert place(report["non-transfer-auroc"], "lid", "bim").value == 12.5
+    assert "1 older results were replaced by later ones." in report["trials"].notes
 
 
 def test_an_outcome_goes_once_a_later_one_answers_all_of_it() -> None:
@@ -294,8 +294,8 @@ def test_a_trial_that_was_run_again_counts_before_an_older_one_of_another_plan()
     old = outcome("non-transfer", "lid", "bim")
     wide = replace(old, key="wide", cells=(_of_auroc(old, 0.25), replace(old.cells[0], attack="deepfool")))
     again = replace(old, key="again", cells=(_of_auroc(old, 0.75),))
-    found = tables((*RECORDS, wide, again))
-    assert place(found["non-transfer-auroc"], "lid", "bim").value == 75
+    report = tables((*RECORDS, wide, again))
+    assert place(report["non-transfer-auroc"], "lid", "bim").value == 75
 
 
 def _of_auroc(old: Outcome, value: float) -> Cell:
@@ -305,8 +305,8 @@ def _of_auroc(old: Outcome, value: float) -> Cell:
 def test_a_value_that_is_nan_is_shown_as_missing() -> None:
     old = outcome("non-transfer", "lid", "bim")
     cell = Cell("bim", "cifar10", 60, {"auroc": Estimate(math.nan, math.nan, math.nan)})
-    found = place(tables((*RECORDS, replace(old, cells=(cell,))))["non-transfer-auroc"], "lid", "bim")
-    assert (found.text, found.value) == ("–", None)
+    entry = place(tables((*RECORDS, replace(old, cells=(cell,))))["non-transfer-auroc"], "lid", "bim")
+    assert (entry.text, entry.value) == ("–", None)
 
 
 def test_another_label_of_the_same_attack_does_not_stand_beside_the_papers() -> None:
@@ -318,10 +318,10 @@ def test_another_label_of_the_same_attack_does_not_stand_beside_the_papers() -> 
 
 def test_tables_of_a_second_source_are_named_after_it() -> None:
     more = [record for record in Maker(source="svhn").records() if isinstance(record, Outcome)]
-    found = tables((*RECORDS, *(replace(record, key=f"svhn {record.key}") for record in more)))
-    assert found["non-transfer-auroc-2"].title == "AUROC, %, svhn"
-    assert str(place(found["non-transfer-auroc-2"], "mbf", "deepfool").paper) == "99.3"
-    assert str(place(found["non-transfer-auroc"], "mbf", "deepfool").paper) == "96.9"
+    report = tables((*RECORDS, *(replace(record, key=f"svhn {record.key}") for record in more)))
+    assert report["non-transfer-auroc-2"].title == "AUROC, %, svhn"
+    assert str(place(report["non-transfer-auroc-2"], "mbf", "deepfool").paper) == "99.3"
+    assert str(place(report["non-transfer-auroc"], "mbf", "deepfool").paper) == "96.9"
 
 
 def test_a_ledger_of_a_start_and_a_failure_gives_what_it_has() -> None:
