@@ -41,8 +41,8 @@ def same(one: Arrays | None, other: Arrays) -> bool:
 
 def whole(cache: Cache) -> list[bool]:
     """For every file that is visible, whether it holds what the writer meant."""
-    wanted = {digest_of([str(n)]): {"numbers": np.full(50_000, n)} for n in range(10)}
-    return [same(cache.get(path.stem), wanted[path.stem]) for path in cache.folder.glob("??/*.safetensors")]
+    expected = {digest_of([str(n)]): {"numbers": np.full(50_000, n)} for n in range(10)}
+    return [same(cache.get(path.stem), expected[path.stem]) for path in cache.folder.glob("??/*.safetensors")]
 
 
 def start(folder: Path, turns: int) -> subprocess.Popen[bytes]:
@@ -56,24 +56,24 @@ def test_what_is_stored_comes_back(tmp_path: Path) -> None:
     assert same(cache.get(KEY), ARRAYS)
 
 
-def test_something_is_made_once_only(tmp_path: Path) -> None:
-    cache, made = opened(tmp_path), []
+def test_a_value_is_computed_once_only(tmp_path: Path) -> None:
+    cache, calls = opened(tmp_path), []
 
     def make() -> Arrays:
-        made.append(1)
+        calls.append(1)
         return ARRAYS
 
     assert [fetch(cache, KEY, make)[1] for _ in range(3)] == [False, True, True]
-    assert len(made) == 1
+    assert len(calls) == 1
     assert [fetch(None, KEY, make)[1] for _ in range(2)] == [False, False]
-    assert len(made) == 3
+    assert len(calls) == 3
 
 
-@pytest.mark.parametrize("kept", [0, 1, 100, -1])
-def test_a_file_that_is_cut_short_is_made_again(tmp_path: Path, kept: int) -> None:
+@pytest.mark.parametrize("length", [0, 1, 100, -1])
+def test_a_file_that_is_cut_short_is_made_again(tmp_path: Path, length: int) -> None:
     cache = opened(tmp_path)
     cache.put(KEY, ARRAYS)
-    cache.path(KEY).write_bytes(cache.path(KEY).read_bytes()[:kept])
+    cache.path(KEY).write_bytes(cache.path(KEY).read_bytes()[:length])
     assert cache.get(KEY) is None
     arrays, known = fetch(cache, KEY, lambda: ARRAYS)
     assert same(arrays, ARRAYS)

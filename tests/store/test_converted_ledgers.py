@@ -60,7 +60,7 @@ def test_every_estimate_of_the_old_report_is_in_the_ledger(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", LEDGERS, ids=lambda path: path.stem)
-def test_converted_ledgers_speak_the_words_of_this_version(path: Path) -> None:
+def test_converted_ledgers_use_the_words_of_this_version(path: Path) -> None:
     records = read(path)
     inputs = {record.key for record in records if isinstance(record, Inputs)}
     assert not any(isinstance(record, Scores) for record in records)
