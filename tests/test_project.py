@@ -93,22 +93,22 @@ def test_every_dependency_has_a_tested_version() -> None:
     pinned = {line.split("==")[0].lower() for line in lines if "==" in line}
     project = PROJECT["project"]
     extras = [requirement for extra in project["optional-dependencies"].values() for requirement in extra]
-    wanted = [*PROJECT["build-system"]["requires"], *project["dependencies"], *extras]
-    names = {re.split(r"[\[<>=~!]", requirement)[0].lower() for requirement in wanted} - {"benfourier"}
+    requirements = [*PROJECT["build-system"]["requires"], *project["dependencies"], *extras]
+    names = {re.split(r"[\[<>=~!]", requirement)[0].lower() for requirement in requirements} - {"benfourier"}
     assert names - pinned == set()
 
 
-def test_no_file_tells_of_the_machine_it_was_written_on() -> None:
+def test_no_file_names_folders_of_the_machine_it_was_written_on() -> None:
     git = shutil.which("git")
     listed = git and subprocess.run([git, "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)  # noqa: S603
     if not listed or listed.returncode != 0:
         pytest.skip("this is not a git checkout")
     words = ["/" + "work/", "/" + "root/", "/" + "home/", "index" + "-url", "find" + "-links"]
-    found = [
+    mentions = [
         f"{name}: {word}"
         for name in listed.stdout.split("\0")
         if name and (ROOT / name).is_file()
         for word in words
         if word.encode() in (ROOT / name).read_bytes()
     ]
-    assert found == []
+    assert mentions == []

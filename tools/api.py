@@ -72,20 +72,20 @@ def _signature(thing: Any) -> str:
     if isinstance(thing, property):
         return ""
     try:
-        found = inspect.signature(thing)
+        signature = inspect.signature(thing)
     except ValueError:
         return ""
     if inspect.isclass(thing):
-        found = found.replace(return_annotation=inspect.Signature.empty)
-    text = _short(str(found)).replace("self, ", "").replace("(self)", "()").replace("(cls, ", "(")
+        signature = signature.replace(return_annotation=inspect.Signature.empty)
+    text = _short(str(signature)).replace("self, ", "").replace("(self)", "()").replace("(cls, ", "(")
     if len(text) < 90:
         return text
-    kept = [p for p in found.parameters.values() if p.name not in ("self", "cls")]
-    star = next((i for i, p in enumerate(kept) if p.kind is p.KEYWORD_ONLY), None)
-    words = [_short(str(p)) for p in kept]
-    if star is not None and not any(p.kind is p.VAR_POSITIONAL for p in kept):
+    parameters = [p for p in signature.parameters.values() if p.name not in ("self", "cls")]
+    star = next((i for i, p in enumerate(parameters) if p.kind is p.KEYWORD_ONLY), None)
+    words = [_short(str(p)) for p in parameters]
+    if star is not None and not any(p.kind is p.VAR_POSITIONAL for p in parameters):
         words.insert(star, "*")
-    end = "" if found.return_annotation is found.empty else _short(str(found)).rpartition(")")[2]
+    end = "" if signature.return_annotation is signature.empty else _short(str(signature)).rpartition(")")[2]
     return "(\n    " + ",\n    ".join(words) + ",\n)" + end
 
 

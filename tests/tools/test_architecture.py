@@ -79,7 +79,7 @@ def test_vague_variables_and_arguments_are_named_with_their_function(tmp_path: P
         ("__enter__", ""),
     ],
 )
-def test_participles_are_told_from_nouns_and_verbs(name: str, kind: str) -> None:
+def test_participles_are_distinguished_from_nouns_and_verbs(name: str, kind: str) -> None:
     assert participle(name) == kind
 
 

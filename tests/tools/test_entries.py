@@ -18,9 +18,9 @@ FOLDS = tuple(place % 5 for place in range(200))
 def ledger(folder: Path, shifts: dict[str, float]) -> Path:
     """A ledger in which adversarial scores lie above benign ones by a shift that depends on the detector."""
     records: list[Record] = []
-    made = list(Maker().records())
-    run = next(record for record in made if isinstance(record, Run))
-    outcome = next(record for record in made if isinstance(record, Outcome))
+    maker_records = list(Maker().records())
+    run = next(record for record in maker_records if isinstance(record, Run))
+    outcome = next(record for record in maker_records if isinstance(record, Outcome))
     attacks = [{"label": "bim", "role": "boundary"}, {"label": "r-pgd 8/255", "role": "strength"}]
     records.append(replace(run, settings={"attacks": attacks}, network={"name": "cifar-resnet20"}))
     fits = [("non-transfer", ("bim",)), ("strength-transfer", ("r-pgd 8/255",)), ("mixed", ("bim", "r-pgd 8/255"))]

@@ -288,7 +288,7 @@ def test_the_best_worst_case_may_be_that_of_a_detector_fitted_to_fixed_strengths
     assert sorted(rows[2:]) == [["max-softmax", "nothing"], ["mbf", "all attacks"]]
 
 
-def test_of_an_ablation_only_the_main_settings_are_in_the_table_of_worst_cases() -> None:
+def test_only_the_main_settings_of_an_ablation_are_in_the_table_of_worst_cases() -> None:
     rows = [line.split("|")[2].strip() for line in worst_case_lines([experiment(several())])][2:]
     assert {"mbf", "mbf, paper", "max-softmax"} <= {row.strip("*") for row in rows}
     assert "paper, γ = scale" not in rows
