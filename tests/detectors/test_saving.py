@@ -188,7 +188,7 @@ def test_a_newer_schema_asks_for_an_upgrade(kept: Path) -> None:
 @pytest.mark.parametrize("schema", [0, None, "one"])
 def test_an_older_schema_is_refused(kept: Path, schema: object) -> None:
     rewritten(kept, set_to(schema, "schema"))
-    assert "it was written by a version that is too old" in refusal(lambda: bf.load_guard(kept, network()))
+    assert "it was written by one that is too old" in refusal(lambda: bf.load_guard(kept, network()))
 
 
 def test_a_file_of_version_0_1_asks_for_another_fit(kept: Path, tmp_path: Path) -> None:
