@@ -7,19 +7,19 @@ import pytest
 from tools.architecture import count, cycles, load, main, number, participle, vague_names
 
 LIMITS = {  # lower a limit when its count falls; raise one only with the reason beside it
-    "modules": 145,
-    "modules without entries": 115,
-    "lines": 21250,
+    "modules": 137,
+    "modules without entries": 106,
+    "lines": 20350,
     "longest module": 400,
-    "kernels lines": 500,
+    "kernels lines": 495,
     "function length, p90": 35,
-    "modules with one importer, %": 12,
+    "modules with one importer, %": 9,
     "class names used twice": 0,
-    "participles as names, per 100": 2.5,
-    "irregular participles as names": 5,
+    "participles as names, per 100": 1.5,
+    "irregular participles as names": 4,
     "participles as modules": 0,
     "vague variables": 0,
-    "in-function own imports": 2,
+    "in-function own imports": 1,
     "import cycles": 0,
 }
 LEAST = {"comment lines per 100 code": 4.0}
