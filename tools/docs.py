@@ -11,14 +11,15 @@ from pathlib import Path
 
 from benchmarks import case
 from benfourier.errors import BenfourierError
-from tools import results
+from tools import entries, results
 
 ROOT = Path(__file__).parents[1]
-Renderer = Callable[[results.Project], str]
-PAGES: Mapping[str, Renderer] = {"docs/results.md": results.page}
+Renderer = Callable[[Path, results.Project], str]
+PAGES: Mapping[str, Renderer] = {"docs/results.md": lambda _, project: results.page(project)}
 BLOCKS: Mapping[str, Mapping[str, Renderer]] = {
-    "README.md": {"headline": results.headline},
-    "docs/speed.md": {"bench": lambda _: _speed()},
+    "README.md": {"headline": lambda _, project: results.headline(project)},
+    "docs/features.md": {"entries": lambda root, _: entries.table(root)},
+    "docs/speed.md": {"bench": lambda *_: _speed()},
 }
 FIGURES = "docs/figures"
 README_FIGURE = f"{FIGURES}/worst-case.svg"
@@ -70,13 +71,13 @@ def write(root: Path, project: results.Project) -> None:
 
 def render(root: Path, project: results.Project) -> dict[str, str]:
     """Returns the text of every page that has generated parts, by its name."""
-    texts = {name: make(project) for name, make in PAGES.items()}
+    texts = {name: make(root, project) for name, make in PAGES.items()}
     for name, blocks in BLOCKS.items():
         if not (root / name).is_file():
             continue
         text = _read(root / name)
         for block, make in blocks.items():
-            text = fill(text, block, make(project)) if f"<!-- {block} -->" in text else text
+            text = fill(text, block, make(root, project)) if f"<!-- {block} -->" in text else text
         texts[name] = text
     return texts
 

@@ -1,8 +1,10 @@
 """What mbf loses if it reads K entries of a layer instead of all: the table in docs/features.md, from ledgers.
 
 The ledgers in experiments/entries/results hold scores of the same images under every K, so losses are paired.
+`python -m tools.entries LEDGER OUT` copies a ledger with those scores only.
 """
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +15,9 @@ from numpy.typing import NDArray
 from benfourier.metrics.bootstrap import DRAWS, interval
 from benfourier.metrics.ranking import auroc, over_folds
 from benfourier.metrics.scores import ScoreSample
-from benfourier.store.ledger import read
-from benfourier.store.records import Estimate, Outcome, Run, Scores
-from benfourier.store.vocabulary import ProtocolName
+from benfourier.store.ledger import read, write
+from benfourier.store.records import Estimate, Outcome, Record, Run, Scores
+from benfourier.store.vocabulary import MBF, ProtocolName
 
 LEDGERS = "experiments/entries/results"
 ALL = "all entries"
@@ -78,6 +80,20 @@ def _fitted(outcome: Outcome, attack: str) -> str:
     return "one" if outcome.fitted == (attack,) else ""
 
 
+def publish(ledger: Path, out: Path) -> None:
+    """Writes a copy of a ledger whose scores are those of its cells, the baseline's left out."""
+    records = read(ledger)
+    outcomes = {record.key: record for record in records if isinstance(record, Outcome)}
+
+    def is_needed(record: Record) -> bool:
+        outcome = outcomes.get(record.outcome if isinstance(record, Scores) else record.key)
+        if isinstance(record, Scores) and (outcome is None or not _fitted(outcome, record.attack)):
+            return False
+        return outcome is None or outcome.method == MBF
+
+    write(out, filter(is_needed, records))
+
+
 def mean_loss(chosen: Sequence[Cell], label: str) -> Estimate:
     """Returns the mean loss over cells; every draw takes the same source images in all of them."""
     value = np.mean([cell.value[ALL] - cell.value[label] for cell in chosen])
@@ -130,3 +146,7 @@ def _row(network: str, fitted: str, title: str, part: Sequence[Cell]) -> str:
 
 def _points(loss: Estimate) -> str:
     return f"{100 * loss.value:+.2f} ({100 * loss.low:+.2f} to {100 * loss.high:+.2f})"
+
+
+if __name__ == "__main__":
+    publish(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -77,7 +77,15 @@ def test_every_layers_columns_are_the_magnitudes_of_its_activations(module: nn.M
     classifier = bf.Classifier(module, mean=(0.4,), std=(0.3,), size=images.shape[2], channels=images.shape[1])
     observed = activations_by_hooks(classifier, images)
     wanted = torch.cat([expected_columns(observed[name]) for name in classifier.layer_names()], dim=1)
-    assert_layers_agree(classifier, bf.features(classifier, images), wanted.numpy())
+    assert_layers_agree(classifier, bf.features(classifier, images, entries=None), wanted.numpy())
+
+
+def test_4096_entries_of_a_layer_are_read_by_default() -> None:
+    classifier = bf.Classifier(seeded(ZOO["lid-mnist"].factory), size=28, channels=1)
+    images = noise(2, 1, 28)
+    default, some = bf.features(classifier, images), bf.features(classifier, images, entries=4096)
+    np.testing.assert_array_equal(default, some)
+    assert not np.array_equal(default, bf.features(classifier, images, entries=None))
 
 
 def test_columns_of_functional_operations_are_the_magnitudes_of_their_activations() -> None:

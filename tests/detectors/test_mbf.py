@@ -117,8 +117,13 @@ def test_the_baseline_tells_posteriors_apart_that_round_to_one() -> None:
 @pytest.mark.parametrize("entries", [None, "all"])
 def test_all_entries_have_two_spellings(entries: str | None) -> None:
     options = make_method("mbf", entries=entries)
-    assert options == MBF()
+    assert options == MBF(entries=None)
     assert options.as_dict()["entries"] == "all"
+
+
+def test_a_part_of_large_layers_is_read_unless_the_preset_is_the_papers() -> None:
+    assert MBF().as_dict()["entries"] == 4096
+    assert make_method("mbf", preset="paper").as_dict()["entries"] == "all"
 
 
 def test_each_feature_has_the_name_of_its_layer() -> None:

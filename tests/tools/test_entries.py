@@ -9,7 +9,7 @@ import pytest
 from benfourier.store.ledger import write
 from benfourier.store.records import Outcome, Record, Run, Scores
 from tests.report.ledgers import Maker
-from tools.entries import ALL, COUNTS, cells, mean_loss, qualifies, table
+from tools.entries import ALL, COUNTS, cells, mean_loss, publish, qualifies, table
 
 IDS = tuple(f"image {place}" for place in range(200))
 FOLDS = tuple(place % 5 for place in range(200))
@@ -79,3 +79,11 @@ def test_scores_of_other_images_are_refused(tmp_path: Path) -> None:
     path.write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match="were tested on different images"):
         cells(path)
+
+
+def test_a_published_ledger_has_the_same_cells_in_less_space(tmp_path: Path) -> None:
+    path = ledger(tmp_path, SHIFTS)
+    publish(path, tmp_path / "out.jsonl")
+    (_, whole), (_, copied) = cells(path), cells(tmp_path / "out.jsonl")
+    assert [cell.value for cell in copied] == [cell.value for cell in whole]
+    assert (tmp_path / "out.jsonl").stat().st_size < 0.8 * path.stat().st_size

@@ -22,6 +22,8 @@ from benfourier.models.layers import LayerSelection, select_layers
 from benfourier.options import layer_names, switch, whole, word
 from benfourier.theory.coefficients import Zeros
 
+ENTRIES = 4096  # of a layer that are read by default: what fewer lose, and how this was chosen, is in docs/features.md
+
 
 @dataclass(frozen=True, eq=False)
 class Magnitudes(ObservingExtractor):
@@ -71,7 +73,7 @@ class MBF(Method):
     pass_through: bool = switch(False)
     centre: bool = switch(True)
     zeros: Zeros = word("drop", "count", "one")  # noqa: RUF009
-    entries: int | str | None = whole(None, None, "all")
+    entries: int | str | None = whole(ENTRIES, None, "all")
 
     id: ClassVar[str] = "mbf"
     extractors: ClassVar[tuple[type[Extractor], ...]] = (Magnitudes,)
@@ -111,7 +113,7 @@ def features(
     pass_through: bool = False,
     centre: bool = True,
     zeros: Zeros = "drop",
-    entries: int | None = None,
+    entries: int | None = ENTRIES,
     backend: kernels.Backend = "auto",
     dtype: Literal["float32", "float64"] = "float32",
     batch: int | None = None,

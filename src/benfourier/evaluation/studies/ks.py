@@ -145,7 +145,9 @@ def _mean(values: Floats | NDArray[np.bool_]) -> float:
 
 def softmax_output(classifier: Classifier, images: Tensor, orders: int) -> SoftmaxOutput:
     """Returns the posteriors of images and their MBF features, in float64."""
-    magnitudes = features(classifier, images, orders, layers=SOFTMAX, dtype="float64", show_progress=False)
+    magnitudes = features(
+        classifier, images, orders, layers=SOFTMAX, entries=None, dtype="float64", show_progress=False
+    )
     with torch.inference_mode():
         parts = torch.split(images, batch_size(classifier, tuple(images.shape[1:])))
         posteriors = torch.cat([torch.softmax(classifier.logits(part).cpu().double(), dim=1) for part in parts])

@@ -124,7 +124,7 @@ class _LayerStudy:
             rows = [row for row, name in enumerate(kind.ids) if name in succeeded]
             ids = [kind.ids[row] for row in rows]
             if what == ACTIVATIONS:
-                magnitudes = features(self.classifier, kind.images[rows], ORDERS, show_progress=False)
+                magnitudes = features(self.classifier, kind.images[rows], ORDERS, entries=None, show_progress=False)
                 values.append(torch.from_numpy(magnitudes).double())
             elif what == OWN_SHAPES:
                 values.append(_noise_features(self.fits_of(kind).shapes[rows], layers, random))
