@@ -80,15 +80,15 @@ class Residual(nn.Module):
 
     def by_hand(self, images: Tensor) -> dict[str, Tensor]:
         """Every activation in firing order, each computed from the one before."""
-        found = {"stem": self.stem(images)}
-        found["relu()"] = found["stem"].clamp(min=0)
-        found["body.conv"] = self.body.conv(found["relu()"])
-        found["body.add()"] = found["body.conv"] + found["relu()"]
-        found["body.relu()"] = found["body.add()"].clamp(min=0)
-        found["mean()"] = found["body.relu()"].mean(dim=(2, 3))
-        found["head"] = self.head(found["mean()"])
-        found["soft-max"] = found["head"].double().softmax(1)
-        return found
+        activations = {"stem": self.stem(images)}
+        activations["relu()"] = activations["stem"].clamp(min=0)
+        activations["body.conv"] = self.body.conv(activations["relu()"])
+        activations["body.add()"] = activations["body.conv"] + activations["relu()"]
+        activations["body.relu()"] = activations["body.add()"].clamp(min=0)
+        activations["mean()"] = activations["body.relu()"].mean(dim=(2, 3))
+        activations["head"] = self.head(activations["mean()"])
+        activations["soft-max"] = activations["head"].double().softmax(1)
+        return activations
 
 
 class Branching(nn.Module):
@@ -209,14 +209,14 @@ def activations_by_hooks(classifier: Classifier, images: Tensor) -> dict[str, Te
     """Activations of every leaf that fires, by hooks of our own, soft-max last."""
     module, observed = classifier.module.eval(), dict[str, Tensor]()
 
-    def listen(name: str) -> Callable[[nn.Module, object, Tensor], None]:
+    def hook_for(name: str) -> Callable[[nn.Module, object, Tensor], None]:
         def hook(leaf: nn.Module, inputs: object, activation: Tensor) -> None:
             observed[name] = activation.clone()  # the next layer may write into it
 
         return hook
 
     leaves = [(name, m) for name, m in module.named_modules() if not list(m.children())]
-    handles = [leaf.register_forward_hook(listen(name)) for name, leaf in leaves]
+    handles = [leaf.register_forward_hook(hook_for(name)) for name, leaf in leaves]
     layout = classifier.layer_list(tuple(images.shape[1:])).memory_format
     with torch.no_grad():
         logits = module(classifier.normalise(images.to(classifier.dtype)).contiguous(memory_format=layout))

@@ -41,13 +41,13 @@ def ending(end: Callable[[Tensor], object]) -> nn.Module:
     ],
     ids=["sequential in place", "residual", "cifar-resnet20", "tensor", "output with logits", "dict"],
 )
-def test_classifiers_of_every_make_are_observed(module: nn.Module, images: Tensor, layers: int) -> None:
+def test_every_kind_of_classifier_is_observed(module: nn.Module, images: Tensor, layers: int) -> None:
     classifier = bf.Classifier(module)
-    found = bf.features(classifier, images)
-    assert found.shape == (len(images), layers * 16)
+    features = bf.features(classifier, images)
+    assert features.shape == (len(images), layers * 16)
     logits = classifier.logits(images)
     last_two = torch.cat([expected_columns(logits), expected_columns(logits.double().softmax(1))], dim=1)
-    assert np.abs(found[:, -32:] - last_two.numpy()).max() <= tolerance(logits.shape[1])
+    assert np.abs(features[:, -32:] - last_two.numpy()).max() <= tolerance(logits.shape[1])
 
 
 def test_a_transformer_is_observed_by_its_modules() -> None:
@@ -58,10 +58,10 @@ def test_a_transformer_is_observed_by_its_modules() -> None:
     classifier = bf.Classifier(seeded(lambda: transformers.ViTForImageClassification(config)), size=16)
     layers = classifier.layer_names()
     assert layers[-2:] == ["classifier", "soft-max"]
-    assert len(classifier.layer_names(nn.LayerNorm)) == 5  # two in each block and one behind
-    found = bf.features(classifier, noise(3, side=16))
-    wanted = expected_columns(classifier.logits(noise(3, side=16))).numpy()
-    assert np.abs(found[:, -32:-16] - wanted).max() <= tolerance(2)
+    assert len(classifier.layer_names(nn.LayerNorm)) == 5  # two in each block and one after the last
+    features = bf.features(classifier, noise(3, side=16))
+    expected = expected_columns(classifier.logits(noise(3, side=16))).numpy()
+    assert np.abs(features[:, -32:-16] - expected).max() <= tolerance(2)
 
 
 def test_bounds_of_zero_and_one_are_the_default() -> None:
@@ -172,7 +172,7 @@ def test_images_that_the_module_cannot_take_are_refused_with_their_shape(images:
         bf.features(classifier, images)
 
 
-def test_values_off_the_bounds_by_rounding_are_taken() -> None:
+def test_values_off_the_bounds_by_rounding_are_accepted() -> None:
     images = noise(2)
     images[0, 0, 0, 0] = float(np.nextafter(np.float32(1), np.float32(2)))
     assert bf.features(bf.Classifier(seeded(plain)), images).shape == (2, 96)
@@ -210,9 +210,9 @@ def test_log_posteriors_are_logits() -> None:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_logits_are_computed_in_the_modules_own_precision(dtype: torch.dtype) -> None:
     net = seeded(plain).to(dtype).eval()
-    found = bf.Classifier(net).logits(noise())
-    assert found.dtype == dtype
-    assert torch.equal(found, net(noise().to(dtype)))
+    logits = bf.Classifier(net).logits(noise())
+    assert logits.dtype == dtype
+    assert torch.equal(logits, net(noise().to(dtype)))
 
 
 def test_a_failure_of_the_module_itself_reaches_the_caller() -> None:

@@ -45,7 +45,7 @@ def test_a_layer_that_does_not_fire_is_named() -> None:
         observe(classifier(), noise(), [Copies("conv", "conv9")])
 
 
-def test_gradients_need_room_for_every_activation() -> None:
+def test_gradients_need_memory_for_every_activation() -> None:
     network, memory = classifier(), 2**20
     sizes = [layer.entries for layer in network.layers(pass_through=True)]
     assert batch_size(network, (3, 12, 12), memory=memory) == memory // (3 * max(sizes) * 4)

@@ -30,13 +30,13 @@ def saved(folder: Path, pixels: NDArray[np.uint8], name: str = "picture.png") ->
     return path
 
 
-def as_pixels(found: torch.Tensor) -> NDArray[np.uint8]:
+def as_pixels(images: torch.Tensor) -> NDArray[np.uint8]:
     """Images in (0, 1) as uint8 (N, H, W, C) again."""
-    return np.asarray((found * 255).round().to(torch.uint8).permute(0, 2, 3, 1).numpy())
+    return np.asarray((images * 255).round().to(torch.uint8).permute(0, 2, 3, 1).numpy())
 
 
 @pytest.mark.parametrize(
-    ("values", "channels", "layout", "wanted"),
+    ("values", "channels", "layout", "expected"),
     [
         (COLOUR, None, None, COLOUR),
         (COLOUR, 3, None, COLOUR),
@@ -57,21 +57,21 @@ def as_pixels(found: torch.Tensor) -> NDArray[np.uint8]:
         (COLOUR[:, ::-1, ::-1], 3, None, COLOUR[:, ::-1, ::-1]),
     ],
     ids=(
-        "NHWC NHWC-3 NHWC-said NCHW NCHW-said HWC HWC-said CHW-said HW NHW NHW-1 NHW1 N1HW height-3 torch torch-NCHW "
-        "reversed"
+        "NHWC NHWC-3 NHWC-stated NCHW NCHW-stated HWC HWC-stated CHW-stated HW NHW NHW-1 NHW1 N1HW height-3 "
+        "torch torch-NCHW reversed"
     ).split(),
 )
 def test_arrays_of_bytes_become_images(
-    values: Any, channels: int | None, layout: str | None, wanted: NDArray[np.uint8]
+    values: Any, channels: int | None, layout: str | None, expected: NDArray[np.uint8]
 ) -> None:
-    found = bf.load_images(values, classifier_of(channels), layout=layout)
-    assert found.dtype == torch.float32
-    assert found.is_contiguous()
-    assert found.shape == (len(wanted), wanted.shape[3], *wanted.shape[1:3])
-    assert np.array_equal(as_pixels(found), wanted)
+    images = bf.load_images(values, classifier_of(channels), layout=layout)
+    assert images.dtype == torch.float32
+    assert images.is_contiguous()
+    assert images.shape == (len(expected), expected.shape[3], *expected.shape[1:3])
+    assert np.array_equal(as_pixels(images), expected)
 
 
-def test_arrays_that_cannot_be_written_are_taken_without_a_warning(tmp_path: Path) -> None:
+def test_read_only_arrays_are_accepted_without_a_warning(tmp_path: Path) -> None:
     with Image.open(saved(tmp_path, COLOUR[0])) as picture:
         pixels = np.asarray(picture)
     assert not pixels.flags.writeable
@@ -94,22 +94,22 @@ def test_an_array_whose_channels_cannot_be_told_needs_a_layout(shape: tuple[int,
 def test_bytes_fill_the_bounds_exactly(bounds: tuple[float, float]) -> None:
     low, high = bounds
     values = np.arange(256, dtype=np.uint8).reshape(1, 16, 16)
-    found = bf.load_images(values, classifier_of(1, bounds=bounds)).flatten()
-    assert found[0] == torch.tensor(low)
-    assert found[255] == torch.tensor(high)
+    scaled = bf.load_images(values, classifier_of(1, bounds=bounds)).flatten()
+    assert scaled[0] == torch.tensor(low)
+    assert scaled[255] == torch.tensor(high)
     # three roundings of float32, each of at most half a unit in the last place of the largest value
     slack = 3 * 2**-24 * max(abs(low), abs(high), high - low)
     steps = low + (high - low) * np.arange(256) / 255
-    assert np.abs(found.double().numpy() - steps).max() <= slack
-    assert (found.diff() > 0).all()
+    assert np.abs(scaled.double().numpy() - steps).max() <= slack
+    assert (scaled.diff() > 0).all()
 
 
 def test_a_very_long_picture_is_cut_before_it_is_scaled(tmp_path: Path) -> None:
     ramp = np.repeat(np.arange(200, dtype=np.uint8), 10_001)  # scaled as a whole it would have 448 million columns
     path = saved(tmp_path, np.tile(ramp[None, :, None], (1, 1, 3)))
-    found = bf.load_images(path, classifier_of(3, size=224, resize="shorter-side-crop"))
-    assert found.shape == (1, 3, 224, 224)
-    assert found.sub(99.5 / 255).abs().max() <= 1 / 255  # what stands in the middle
+    images = bf.load_images(path, classifier_of(3, size=224, resize="shorter-side-crop"))
+    assert images.shape == (1, 3, 224, 224)
+    assert images.sub(99.5 / 255).abs().max() <= 1 / 255  # the values in the middle
 
 
 def test_cutting_first_gives_nearly_the_same_picture() -> None:
@@ -125,9 +125,9 @@ def test_cutting_first_gives_nearly_the_same_picture() -> None:
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("size", [(5, 7), None])
 def test_files_of_the_right_size_are_never_resampled(tmp_path: Path, rule: str, size: tuple[int, int] | None) -> None:
-    found = bf.load_images(saved(tmp_path, COLOUR[0]), classifier_of(3, size=size, resize=rule))
-    assert torch.equal(found, bf.load_images(COLOUR[:1], classifier_of(3)))
-    assert np.array_equal(as_pixels(found), COLOUR[:1])
+    images = bf.load_images(saved(tmp_path, COLOUR[0]), classifier_of(3, size=size, resize=rule))
+    assert torch.equal(images, bf.load_images(COLOUR[:1], classifier_of(3)))
+    assert np.array_equal(as_pixels(images), COLOUR[:1])
 
 
 def test_several_files_keep_their_order(tmp_path: Path) -> None:
@@ -137,11 +137,11 @@ def test_several_files_keep_their_order(tmp_path: Path) -> None:
 
 
 def test_files_for_a_grey_classifier_become_grey_by_luma(tmp_path: Path) -> None:
-    found = bf.load_images(
+    images = bf.load_images(
         [saved(tmp_path, COLOUR[0]), saved(tmp_path, GREY[1], "grey.png")], classifier_of(1, size=(5, 7))
     )
-    assert np.array_equal(as_pixels(found)[0, ..., 0], np.asarray(Image.fromarray(COLOUR[0]).convert("L")))
-    assert np.array_equal(as_pixels(found)[1, ..., 0], GREY[1])
+    assert np.array_equal(as_pixels(images)[0, ..., 0], np.asarray(Image.fromarray(COLOUR[0]).convert("L")))
+    assert np.array_equal(as_pixels(images)[1, ..., 0], GREY[1])
 
 
 def test_one_mean_for_all_channels_does_not_make_files_grey(tmp_path: Path) -> None:
@@ -159,9 +159,9 @@ LARGE = np.random.default_rng(2).integers(0, 256, (30, 44, 3), dtype=np.uint8)
 
 
 def test_stretch_scales_both_sides(tmp_path: Path) -> None:
-    found = bf.load_images(saved(tmp_path, LARGE), classifier_of(3, size=(20, 16), resize="stretch"))
-    wanted = Image.fromarray(LARGE).resize((16, 20), Image.Resampling.BILINEAR)
-    assert np.array_equal(as_pixels(found)[0], np.asarray(wanted))
+    images = bf.load_images(saved(tmp_path, LARGE), classifier_of(3, size=(20, 16), resize="stretch"))
+    expected = Image.fromarray(LARGE).resize((16, 20), Image.Resampling.BILINEAR)
+    assert np.array_equal(as_pixels(images)[0], np.asarray(expected))
 
 
 @pytest.mark.parametrize(
@@ -176,18 +176,18 @@ def test_stretch_scales_both_sides(tmp_path: Path) -> None:
 def test_shorter_side_crop_scales_to_cover_and_cuts_the_centre(
     tmp_path: Path, size: tuple[int, int], scaled: tuple[int, int], corner: tuple[int, int]
 ) -> None:
-    found = bf.load_images(saved(tmp_path, LARGE), classifier_of(3, size=size, resize="shorter-side-crop"))
+    images = bf.load_images(saved(tmp_path, LARGE), classifier_of(3, size=size, resize="shorter-side-crop"))
     left, top = corner
-    wanted = Image.fromarray(LARGE).resize(scaled, Image.Resampling.BILINEAR)
-    wanted = wanted.crop((left, top, left + size[1], top + size[0]))
-    assert np.array_equal(as_pixels(found)[0], np.asarray(wanted))
+    expected = Image.fromarray(LARGE).resize(scaled, Image.Resampling.BILINEAR)
+    expected = expected.crop((left, top, left + size[1], top + size[0]))
+    assert np.array_equal(as_pixels(images)[0], np.asarray(expected))
 
 
 @pytest.mark.parametrize("rule", RULES[1:])
 def test_grey_files_are_resized_too(tmp_path: Path, rule: str) -> None:
-    found = bf.load_images(saved(tmp_path, LARGE[:, :30, 0]), classifier_of(1, size=12, resize=rule))
-    wanted = Image.fromarray(LARGE[:, :30, 0]).resize((12, 12), Image.Resampling.BILINEAR)
-    assert np.array_equal(as_pixels(found)[0, ..., 0], np.asarray(wanted))
+    images = bf.load_images(saved(tmp_path, LARGE[:, :30, 0]), classifier_of(1, size=12, resize=rule))
+    expected = Image.fromarray(LARGE[:, :30, 0]).resize((12, 12), Image.Resampling.BILINEAR)
+    assert np.array_equal(as_pixels(images)[0, ..., 0], np.asarray(expected))
 
 
 def test_files_of_different_sizes_need_a_size(tmp_path: Path) -> None:
@@ -226,12 +226,12 @@ def test_an_unknown_layout_is_refused() -> None:
         bf.load_images(COLOUR, classifier_of(3), layout="NHCW")
 
 
-def test_images_from_files_can_be_heard(tmp_path: Path) -> None:
+def test_images_from_files_can_be_observed(tmp_path: Path) -> None:
     classifier = bf.Classifier(plain(), bounds=(-0.5, 0.5), size=16, resize="stretch")
     assert bf.features(classifier, bf.load_images(saved(tmp_path, LARGE), classifier)).shape == (1, 96)
 
 
-def test_pixels_survive_the_way_there_and_back() -> None:
+def test_pixels_survive_a_round_trip() -> None:
     pixels = torch.arange(256, dtype=torch.uint8).view(1, 1, 16, 16)
     for bounds in ((0.0, 1.0), (-0.5, 0.5), (0.0, 255.0), (-1e-3, 7.0)):
         classifier = bf.Classifier(torch.nn.Flatten(), bounds=bounds)

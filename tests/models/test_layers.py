@@ -51,7 +51,7 @@ def test_layers_that_only_pass_numbers_on_are_skipped_unless_asked_for(classifie
     assert classifier.layer_names(pass_through=True) == everything
 
 
-def test_descriptions_tell_kind_and_entries(classifier: bf.Classifier) -> None:
+def test_descriptions_give_kind_and_entries(classifier: bf.Classifier) -> None:
     conv, *_, softmax = classifier.layers()
     assert (conv.kind, conv.entries, conv.module_type) == ("Conv2d", 8 * 12 * 12, nn.Conv2d)
     assert (softmax.kind, softmax.entries, softmax.module_type) == ("soft-max", 5, None)
@@ -64,10 +64,10 @@ def test_layers_come_in_firing_order_and_a_second_firing_has_its_own_name() -> N
     with torch.no_grad():
         once = torch.tanh(net.first(images.flatten(1)))
         twice = torch.tanh(2 * once)
-    found = bf.features(classifier, images, layers=["act#2", "act"])
-    wanted = torch.cat([expected_columns(once), expected_columns(twice)], dim=1).numpy()
-    assert np.abs(found - wanted).max() <= tolerance(16)
-    assert np.abs(wanted[:, :16] - wanted[:, 16:]).max() > 2 * tolerance(16)  # the two could not be mistaken
+    features = bf.features(classifier, images, layers=["act#2", "act"])
+    expected = torch.cat([expected_columns(once), expected_columns(twice)], dim=1).numpy()
+    assert np.abs(features - expected).max() <= tolerance(16)
+    assert np.abs(expected[:, :16] - expected[:, 16:]).max() > 2 * tolerance(16)  # the two could not be mistaken
 
 
 def test_functional_operations_are_observed_under_the_name_of_the_module_that_calls_them() -> None:
@@ -136,7 +136,7 @@ def test_a_module_wrapped_for_several_devices_is_observed_inside() -> None:
 
 
 def linear_logits(logits: Tensor) -> tuple[bf.Classifier, Tensor]:
-    """A classifier, and images to which it answers with exactly these logits."""
+    """A classifier, and images for which it returns exactly these logits."""
     classes = logits.shape[1]
     net = nn.Sequential(nn.Flatten(), nn.Linear(classes, classes, bias=False))
     nn.init.eye_(net.get_parameter("1.weight"))
@@ -153,16 +153,16 @@ def test_the_soft_max_comes_last_in_float64(centre: bool, backend: kernels.Backe
     assert classifier.layer_names()[-1] == "soft-max"
     assert torch.equal(classifier.logits(images), CONFIDENT)
     shifted = (CONFIDENT - CONFIDENT.amax(1, keepdim=True)).double().exp()
-    wanted = kernels.magnitudes(shifted / shifted.sum(1, keepdim=True), centre=centre, backend="reference")
-    found = bf.features(classifier, images, centre=centre, backend=backend)[:, -16:]
-    assert np.abs(found - wanted.numpy()).max() <= 1e-6
+    expected = kernels.magnitudes(shifted / shifted.sum(1, keepdim=True), centre=centre, backend="reference")
+    features = bf.features(classifier, images, centre=centre, backend=backend)[:, -16:]
+    assert np.abs(features - expected.numpy()).max() <= 1e-6
 
 
 def test_posteriors_that_float32_cannot_hold_are_observed() -> None:
     classifier, images = linear_logits(CONFIDENT[:1])
     narrow = kernels.magnitudes(CONFIDENT[:1].softmax(1), centre=False, backend="reference").numpy()
-    found = bf.features(classifier, images, layers="soft-max", centre=False)
-    assert np.abs(found - narrow).max() > 0.1
+    features = bf.features(classifier, images, layers="soft-max", centre=False)
+    assert np.abs(features - narrow).max() > 0.1
 
 
 def test_layers_are_found_with_one_mean_for_all_channels() -> None:
@@ -186,7 +186,7 @@ def test_layer_lists_of_ever_new_sizes_do_not_pile_up() -> None:
 
 
 @pytest.mark.parametrize(
-    ("selection", "wanted"),
+    ("selection", "expected"),
     [
         (None, OBSERVED),
         ("act", ["act"]),
@@ -204,10 +204,10 @@ def test_layer_lists_of_ever_new_sizes_do_not_pile_up() -> None:
     ],
 )
 def test_layers_are_selected_by_name_glob_or_type_in_firing_order(
-    classifier: bf.Classifier, selection: Any, wanted: list[str]
+    classifier: bf.Classifier, selection: Any, expected: list[str]
 ) -> None:
-    assert classifier.layer_names(selection) == wanted
-    assert bf.features(classifier, noise(2), 2, layers=selection).shape == (2, 2 * len(wanted))
+    assert classifier.layer_names(selection) == expected
+    assert bf.features(classifier, noise(2), 2, layers=selection).shape == (2, 2 * len(expected))
 
 
 def test_selected_columns_are_those_of_all_layers(classifier: bf.Classifier) -> None:
@@ -264,7 +264,7 @@ def test_a_module_of_which_no_layer_fires_is_refused() -> None:
         bf.Classifier(Hollow(), size=12, channels=3).layer_names()
 
 
-def test_a_layer_that_falls_silent_is_named() -> None:
+def test_a_layer_that_fires_only_sometimes_is_named() -> None:
     class Sometimes(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -367,7 +367,7 @@ def test_operations_of_a_users_hooks_are_no_layers() -> None:
 
 
 class Projected(nn.Module):
-    """Batch norm on both ways to the addition, as where a ResNet halves its images."""
+    """Batch norm on both branches of the addition, as where a ResNet halves its images."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -382,7 +382,7 @@ class Projected(nn.Module):
 
 
 class Skipped(Projected):
-    """What is normed is added to itself as it was."""
+    """The input of the batch norm is added to its output."""
 
     def forward(self, images: Tensor) -> Tensor:
         x = self.main(images)

@@ -19,7 +19,7 @@ HOOKS = ["_forward_hooks", "_forward_pre_hooks", "_forward_hooks_always_called",
 HOOKS += ["_forward_pre_hooks_with_kwargs", "_backward_hooks", "_backward_pre_hooks"]
 
 
-def lived_in(step: Callable[[Tensor], Tensor] = torch.clone) -> nn.Sequential:
+def customised_network(step: Callable[[Tensor], Tensor] = torch.clone) -> nn.Sequential:
     """A network with a mode, frozen weights, a layout and a hook of its own in some of its parts."""
     net = nn.Sequential(stepping(step)[0], *seeded(plain)).train()
     norm = net[2].eval()
@@ -32,18 +32,18 @@ def lived_in(step: Callable[[Tensor], Tensor] = torch.clone) -> nn.Sequential:
 
 def condition(module: nn.Module) -> dict[str, Any]:
     """Everything about a module that a forward pass could change; tensors by their bytes."""
-    found: dict[str, Any] = {}
+    snapshot: dict[str, Any] = {}
     for name, part in module.named_modules():
-        found[f"{name} mode"] = part.training
-        found[f"{name} attributes"] = sorted(vars(part))
+        snapshot[f"{name} mode"] = part.training
+        snapshot[f"{name} attributes"] = sorted(vars(part))
         for hooks in HOOKS:
-            found[f"{name} {hooks}"] = list(getattr(part, hooks))
+            snapshot[f"{name} {hooks}"] = list(getattr(part, hooks))
     for name, tensor in module.state_dict(keep_vars=True).items():
-        found[f"{name} bytes"] = tensor.detach().contiguous().numpy().tobytes()
-        found[f"{name} form"] = (tensor.dtype, tensor.stride(), tensor.requires_grad, id(tensor), tensor.data_ptr())
-        found[f"{name} grad"] = tensor.grad
-        found[f"{name} inference"] = tensor.is_inference()
-    return found
+        snapshot[f"{name} bytes"] = tensor.detach().contiguous().numpy().tobytes()
+        snapshot[f"{name} form"] = (tensor.dtype, tensor.stride(), tensor.requires_grad, id(tensor), tensor.data_ptr())
+        snapshot[f"{name} grad"] = tensor.grad
+        snapshot[f"{name} inference"] = tensor.is_inference()
+    return snapshot
 
 
 def changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
@@ -63,14 +63,14 @@ def changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     ids=["features", "some features", "torch features", "layers", "unobserved", "logits"],
 )
 def test_using_a_classifier_leaves_its_module_as_found(use: Callable[[bf.Classifier], Any]) -> None:
-    net = lived_in()
+    net = customised_network()
     before = condition(net)
     use(bf.Classifier(net, size=12, channels=3))
     assert changes(before, condition(net)) == []
 
 
 def test_a_forward_pass_that_fails_leaves_the_module_as_found() -> None:
-    net = lived_in(refusing)
+    net = customised_network(refusing)
     before, classifier = condition(net), bf.Classifier(net)
     with pytest.raises(RuntimeError, match="a black image"):
         bf.features(classifier, with_black(noise(), 2))
@@ -84,7 +84,7 @@ def test_a_trial_pass_that_fails_leaves_the_module_as_found() -> None:
     def fail(maps: Tensor) -> Tensor:
         raise ValueError("never")
 
-    net = lived_in(fail)
+    net = customised_network(fail)
     before = condition(net)
     with pytest.raises(ClassifierError, match="never"):
         bf.Classifier(net, size=12, channels=3).layer_names()
@@ -92,7 +92,7 @@ def test_a_trial_pass_that_fails_leaves_the_module_as_found() -> None:
 
 
 def test_a_module_that_returns_no_logits_is_left_as_found() -> None:
-    net = nn.Sequential(*lived_in(), nn.Softmax(dim=1))
+    net = nn.Sequential(*customised_network(), nn.Softmax(dim=1))
     before = condition(net)
     with pytest.raises(ClassifierError, match="probabilities"):
         bf.features(bf.Classifier(net), noise())
@@ -100,7 +100,7 @@ def test_a_module_that_returns_no_logits_is_left_as_found() -> None:
 
 
 def test_an_activation_that_is_refused_leaves_the_module_as_found() -> None:
-    net = lived_in(relative)
+    net = customised_network(relative)
     before = condition(net)
     with pytest.raises(ActivationError, match="in '0'"):
         bf.features(bf.Classifier(net), with_black(noise(), 2))
@@ -108,7 +108,7 @@ def test_an_activation_that_is_refused_leaves_the_module_as_found() -> None:
 
 
 def test_a_kernel_that_refuses_leaves_the_module_as_found() -> None:
-    net = lived_in()
+    net = customised_network()
     before = condition(net)
     with pytest.raises(OptionError, match="'none'"):
         bf.features(bf.Classifier(net), noise(), backend="none")  # type: ignore[arg-type]
@@ -116,8 +116,8 @@ def test_a_kernel_that_refuses_leaves_the_module_as_found() -> None:
 
 
 def test_a_module_in_train_mode_is_observed_in_eval_mode() -> None:
-    train, rest = lived_in(), lived_in().eval()
-    assert (bf.features(bf.Classifier(train), noise()) == bf.features(bf.Classifier(rest), noise())).all()
+    training, evaluating = customised_network(), customised_network().eval()
+    assert (bf.features(bf.Classifier(training), noise()) == bf.features(bf.Classifier(evaluating), noise())).all()
 
 
 class Shifting(nn.Module):
@@ -170,7 +170,7 @@ def shifted_by_hand() -> tuple[bf.Classifier, Tensor]:
     ids=["mode", "hook", "flag", "weight", "buffer", "layout", "gradient"],
 )
 def test_a_disturbance_would_be_noticed(disturb: Callable[[nn.Sequential], Any]) -> None:
-    net = lived_in()
+    net = customised_network()
     before = condition(net)
     disturb(net)
     assert changes(before, condition(net))
@@ -178,7 +178,7 @@ def test_a_disturbance_would_be_noticed(disturb: Callable[[nn.Sequential], Any])
 
 @pytest.mark.parametrize("hold", [eval_mode, frozen])
 def test_a_block_within_a_block_leaves_the_module_as_the_outer_one_needs_it(hold: Callable[[nn.Module], Any]) -> None:
-    net = lived_in()
+    net = customised_network()
     before = condition(net)
     with hold(net):
         with hold(net):
@@ -189,7 +189,7 @@ def test_a_block_within_a_block_leaves_the_module_as_the_outer_one_needs_it(hold
 
 
 def test_a_second_thread_waits_until_the_module_is_as_it_was() -> None:
-    net, modes = lived_in(), list[bool]()
+    net, modes = customised_network(), list[bool]()
     inside, leave = threading.Event(), threading.Event()
 
     def hold() -> None:

@@ -52,14 +52,14 @@ def test_the_commands_on_the_networks_page_work(here: Path, capsys: pytest.Captu
     commands = [line for block in blocks for line in block.splitlines()]
     assert len(commands) == 4
     for command in commands:
-        with pytest.raises(SystemExit) as left:
+        with pytest.raises(SystemExit) as exit_info:
             main(shlex.split(command)[1:])
-        assert left.value.code == 0, capsys.readouterr().err
+        assert exit_info.value.code == 0, capsys.readouterr().err
     assert (here / "small.safetensors").is_file()
 
 
 @pytest.mark.parametrize("entry", ZOO.values(), ids=ZOO)
-def test_the_table_of_the_zoo_tells_what_the_zoo_holds(entry: ZooEntry) -> None:
+def test_the_table_of_the_zoo_agrees_with_the_zoo(entry: ZooEntry) -> None:
     rows = {
         cells[0]: cells[2:] for cells in re.findall(r"^\| `([\w-]+)` \|" + r" (.*?) \|" * 5 + "$", PAGE, re.MULTILINE)
     }

@@ -40,12 +40,12 @@ def complaining():
     from benfourier.errors import MissingExtraError
     raise MissingExtraError("pip install something")
 
-class Home:
+class Networks:
     @staticmethod
     def inner():
         return plain()
 
-made = plain()
+network = plain()
 number = 3
 """
 
@@ -71,7 +71,7 @@ def test_a_zoo_network_knows_its_images(name: str) -> None:
     assert not isinstance(classifier.module, bf.Classifier)
 
 
-def test_what_the_caller_says_wins_over_the_zoo() -> None:
+def test_the_callers_options_override_the_zoo() -> None:
     classifier = bf.open_classifier(
         "cifar-resnet20", mean=[0.5], std=None, bounds=(0.0, 255.0), resize="stretch", size=64
     )
@@ -102,8 +102,8 @@ def test_weights_are_loaded_with_their_digest(tmp_path: Path) -> None:
     module, path = ZOO["lid-mnist"].factory(), tmp_path / "w.safetensors"
     save_weights(module, path)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    found = bf.open_classifier("lid-mnist", weights=path, digest=digest)
-    assert weights_digest(found.module) == weights_digest(module)
+    classifier = bf.open_classifier("lid-mnist", weights=path, digest=digest)
+    assert weights_digest(classifier.module) == weights_digest(module)
     with pytest.raises(StoreError, match="its SHA-256 is"):
         bf.open_classifier("lid-mnist", weights=path, digest="0" * 64)
     with pytest.raises(StoreError, match="lacks"):
@@ -130,11 +130,11 @@ def test_a_factory_of_the_current_folder_is_found_and_the_search_path_is_left_al
 
 
 def test_a_factory_inside_a_class_and_one_of_an_installed_package_are_found(here: Path) -> None:
-    assert isinstance(bf.open_classifier(f"{NAME}:Home.inner").module, nn.Sequential)
+    assert isinstance(bf.open_classifier(f"{NAME}:Networks.inner").module, nn.Sequential)
     assert bf.open_classifier("benfourier.models.zoo.resnet:cifar_resnet20", classes=3).size is None
 
 
-def test_a_ready_classifier_keeps_its_look_unless_told_otherwise(here: Path) -> None:
+def test_a_ready_classifier_keeps_its_image_format_unless_an_option_changes_it(here: Path) -> None:
     classifier = bf.open_classifier(f"{NAME}:ready")
     assert (classifier.size, classifier.mean, classifier.classes) == ((8, 8), (0.25,), list("abcdefghij"))
     other = bf.open_classifier(f"{NAME}:ready", mean=[0.5])
@@ -168,9 +168,9 @@ def test_a_user_factory_gets_classes_if_it_takes_them(here: Path) -> None:
         ("broken_networks:plain", InputError, r"module 'broken_networks' cannot be imported \(ZeroDivisionError"),
         ("leaving_networks:plain", InputError, r"module 'leaving_networks' cannot be imported \(SystemExit: 3"),
         (f"{NAME}:plaim", InputError, rf"module '{NAME}' has no 'plaim'; did you mean 'plain'\?"),
-        (f"{NAME}:Home.outer", InputError, f"module '{NAME}' has no 'Home.outer'"),
+        (f"{NAME}:Networks.outer", InputError, f"module '{NAME}' has no 'Networks.outer'"),
         (f"{NAME}:number", InputError, f"{NAME}:number is a int; it must be a function that returns a module"),
-        (f"{NAME}:made", InputError, f"{NAME}:made is a Sequential; it must be a function"),
+        (f"{NAME}:network", InputError, f"{NAME}:network is a Sequential; it must be a function"),
         (f"{NAME}:failing", ClassifierError, f"{NAME}:failing failed: RuntimeError: no such thing"),
         (
             f"{NAME}:empty",

@@ -87,26 +87,28 @@ def interrupted(digits: ArraySource, path: Path, batches: int) -> None:
         train(fresh(stop, batches), digits, options=RECIPE, checkpoint=path)
 
 
-def test_a_network_learns_digits_and_tells_how_well(digits: ArraySource) -> None:
+def test_a_network_learns_digits_and_reports_its_accuracy(digits: ArraySource) -> None:
     classifier = fresh()
-    told: list[tuple[int, int]] = []
+    reports: list[tuple[int, int]] = []
     recipe = TrainingOptions(epochs=6, batch=64, rate=0.2, shift=1)
-    found = train(classifier, digits, options=recipe, report=lambda number, epoch: told.append((number, epoch.correct)))
-    assert found.accuracy > 0.8
-    assert found.interval[0] < found.accuracy < found.interval[1]
-    assert told == [(number + 1, epoch.correct) for number, epoch in enumerate(found.epochs)]
-    assert found.epochs[-1].loss < found.epochs[0].loss
-    assert found.epochs[-1].images == 64
-    assert found.metadata()["data"] == f"some-digits {digits.digest}"
-    assert found.metadata()["recipe"]["epochs"] == 6
+    result = train(
+        classifier, digits, options=recipe, report=lambda number, epoch: reports.append((number, epoch.correct))
+    )
+    assert result.accuracy > 0.8
+    assert result.interval[0] < result.accuracy < result.interval[1]
+    assert reports == [(number + 1, epoch.correct) for number, epoch in enumerate(result.epochs)]
+    assert result.epochs[-1].loss < result.epochs[0].loss
+    assert result.epochs[-1].images == 64
+    assert result.metadata()["data"] == f"some-digits {digits.digest}"
+    assert result.metadata()["recipe"]["epochs"] == 6
 
 
 def test_accuracy_is_that_of_the_classifier_on_the_images_held_out(digits: ArraySource) -> None:
     test, classifier = other_digits(), fresh()
-    found = train(classifier, digits, test, RECIPE)
+    result = train(classifier, digits, test, RECIPE)
     guesses = classifier.logits(bf.load_images(test.images, classifier)).argmax(1)
-    assert found.epochs[-1].correct == int((guesses == torch.from_numpy(test.labels)).sum())
-    assert found.metadata()["held out"] == f"others {test.digest}"
+    assert result.epochs[-1].correct == int((guesses == torch.from_numpy(test.labels)).sum())
+    assert result.metadata()["held out"] == f"others {test.digest}"
 
 
 @pytest.mark.parametrize("held_out", [True, False])
@@ -114,8 +116,8 @@ def test_few_images_to_measure_on_leave_the_weights_as_they_are(
     digits: ArraySource, straight: str, held_out: bool
 ) -> None:
     test, classifier = None if held_out else other_digits(), fresh()
-    found = train(classifier, digits, test, RECIPE, test_limit=10)
-    assert {epoch.images for epoch in found.epochs} == {10}
+    result = train(classifier, digits, test, RECIPE, test_limit=10)
+    assert {epoch.images for epoch in result.epochs} == {10}
     assert (weights_digest(classifier.module) == straight) == held_out
     with pytest.raises(OptionError, match="test_limit is 0"):
         train(classifier, digits, options=RECIPE, test_limit=0)
@@ -153,8 +155,8 @@ def test_a_resumed_run_ends_with_the_very_weights_of_an_uninterrupted_one(
     path = tmp_path / "checkpoint"
     interrupted(digits, path, batches)
     other = bf.Classifier(tiny(), mean=[0.5], size=8, channels=1)  # what it begins with does not matter
-    found = train(other, digits, options=RECIPE, checkpoint=path, resume=True)
-    assert len(found.epochs) == 3
+    result = train(other, digits, options=RECIPE, checkpoint=path, resume=True)
+    assert len(result.epochs) == 3
     assert weights_digest(other.module) == straight
 
 
@@ -183,8 +185,8 @@ def test_resuming_a_run_that_is_done_changes_nothing(digits: ArraySource, straig
     path = tmp_path / "checkpoint"
     train(fresh(), digits, options=RECIPE, checkpoint=path)
     classifier = fresh()
-    found = train(classifier, digits, options=RECIPE, checkpoint=path, resume=True)
-    assert len(found.epochs) == 3
+    result = train(classifier, digits, options=RECIPE, checkpoint=path, resume=True)
+    assert len(result.epochs) == 3
     assert weights_digest(classifier.module) == straight
 
 
@@ -245,7 +247,7 @@ def test_a_place_that_cannot_be_written_is_noticed_before_the_first_step(digits:
         train(fresh(lambda: pytest.fail("it learned"), 0), digits, checkpoint=tmp_path / "none" / "checkpoint")
 
 
-def test_a_loss_that_is_no_number_ends_the_run_with_the_epochs_before_kept(digits: ArraySource, tmp_path: Path) -> None:
+def test_a_loss_that_is_no_number_ends_the_run_and_keeps_earlier_epochs(digits: ArraySource, tmp_path: Path) -> None:
     classifier = fresh()
     head: Any = classifier.module
 
@@ -256,8 +258,8 @@ def test_a_loss_that_is_no_number_ends_the_run_with_the_epochs_before_kept(digit
     head[0].stop, head[0].left = spoil, 9
     with pytest.raises(ActivationError, match=r"the loss became nan in epoch 2/3, step 1; the greatest rate is 0\.2"):
         train(classifier, digits, options=RECIPE, checkpoint=tmp_path / "checkpoint")
-    found = train(fresh(), digits, options=RECIPE, checkpoint=tmp_path / "checkpoint", resume=True)
-    assert len(found.epochs) == 3
+    result = train(fresh(), digits, options=RECIPE, checkpoint=tmp_path / "checkpoint", resume=True)
+    assert len(result.epochs) == 3
 
 
 def test_weights_that_overflow_in_the_last_step_are_not_kept(digits: ArraySource) -> None:
@@ -276,9 +278,9 @@ def test_training_can_end_as_soon_as_all_images_are_right(digits: ArraySource) -
     def note(*_: object) -> None:
         known.append(torch.equal(classifier.logits(images).argmax(1), labels))
 
-    found = train(classifier, few, other_digits(), recipe, stop_when_fitted=True, report=note)
-    assert 1 < len(found.epochs) < 200
-    assert known == [False] * (len(found.epochs) - 1) + [True]
+    result = train(classifier, few, other_digits(), recipe, stop_when_fitted=True, report=note)
+    assert 1 < len(result.epochs) < 200
+    assert known == [False] * (len(result.epochs) - 1) + [True]
 
 
 def test_trainings_that_follow_one_another_have_draws_of_their_own(digits: ArraySource, straight: str) -> None:
@@ -289,8 +291,8 @@ def test_trainings_that_follow_one_another_have_draws_of_their_own(digits: Array
 
 def test_a_source_smaller_than_a_batch_is_one_batch(digits: ArraySource) -> None:
     few = ArraySource("few", digits.pixels(range(30)), digits.labels[:30])
-    found = train(fresh(), few, other_digits(), TrainingOptions(epochs=1, batch=64, shift=0))
-    assert 0 <= found.epochs[0].accuracy <= 1
+    result = train(fresh(), few, other_digits(), TrainingOptions(epochs=1, batch=64, shift=0))
+    assert 0 <= result.epochs[0].accuracy <= 1
 
 
 def test_double_precision_can_be_asked_for(digits: ArraySource) -> None:
@@ -310,8 +312,8 @@ def bf16_works() -> bool:
 @pytest.mark.skipif(not bf16_works(), reason="this machine ends processes that multiply bfloat16")
 def test_bfloat16_products_can_be_asked_for(digits: ArraySource) -> None:
     few = ArraySource("few", digits.pixels(range(60)), digits.labels[:60])
-    found = train(fresh(), few, other_digits(), TrainingOptions(epochs=1, batch=20, bf16=True))
-    assert math.isfinite(found.epochs[0].loss)
+    result = train(fresh(), few, other_digits(), TrainingOptions(epochs=1, batch=20, bf16=True))
+    assert math.isfinite(result.epochs[0].loss)
 
 
 def test_frozen_parameters_stay_as_they_are(digits: ArraySource) -> None:

@@ -56,9 +56,9 @@ def test_tied_and_channels_last_weights_can_be_written(tmp_path: Path) -> None:
     module[1].weight = module[0].weight
     module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     save_weights(module, tmp_path / "w.safetensors")
-    held = load_file(tmp_path / "w.safetensors")
-    assert torch.equal(held["0.weight"], held["1.weight"])
-    assert torch.equal(held["2.weight"], module.get_parameter("2.weight"))
+    weights = load_file(tmp_path / "w.safetensors")
+    assert torch.equal(weights["0.weight"], weights["1.weight"])
+    assert torch.equal(weights["2.weight"], module.get_parameter("2.weight"))
 
 
 def test_a_file_with_the_right_digest_is_loaded(path: Path) -> None:
@@ -66,8 +66,8 @@ def test_a_file_with_the_right_digest_is_loaded(path: Path) -> None:
 
 
 def test_a_file_with_another_digest_is_refused_naming_both(path: Path) -> None:
-    found = hashlib.sha256(path.read_bytes()).hexdigest()
-    with pytest.raises(StoreError, match=f"its SHA-256 is {found}, not {'0' * 64}; get the right file"):
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    with pytest.raises(StoreError, match=f"its SHA-256 is {digest}, not {'0' * 64}; get the right file"):
         load_weights(small(), path, "0" * 64)
 
 
@@ -81,16 +81,16 @@ def test_weights_stored_as_float16_are_cast_to_the_modules_dtype(module: nn.Sequ
 
 
 def test_batch_counters_may_be_missing(module: nn.Sequential, tmp_path: Path) -> None:
-    held = {name: tensor for name, tensor in module.state_dict().items() if "num_batches" not in name}
-    save_file(held, tmp_path / "w.safetensors")
+    weights = {name: tensor for name, tensor in module.state_dict().items() if "num_batches" not in name}
+    save_file(weights, tmp_path / "w.safetensors")
     other = small()
     load_weights(other, tmp_path / "w.safetensors")
     assert same(state(other), state(module))
 
 
 def test_missing_and_unexpected_tensors_are_named(module: nn.Sequential, tmp_path: Path) -> None:
-    held = {f"net.{name}": tensor for name, tensor in module.state_dict().items() if not name.startswith("4.")}
-    save_file(held | {"4.weight": module.get_parameter("4.weight").detach()}, tmp_path / "w.safetensors")
+    weights = {f"net.{name}": tensor for name, tensor in module.state_dict().items() if not name.startswith("4.")}
+    save_file(weights | {"4.weight": module.get_parameter("4.weight").detach()}, tmp_path / "w.safetensors")
     refused(
         tmp_path / "w.safetensors",
         r"it lacks 0\.weight, 0\.bias, 1\.weight and 4 more and also has net\.0\.bias, .* and 4 more; give the weights",
@@ -98,8 +98,8 @@ def test_missing_and_unexpected_tensors_are_named(module: nn.Sequential, tmp_pat
 
 
 def test_a_tensor_of_another_shape_is_named(module: nn.Sequential, tmp_path: Path) -> None:
-    held = state(module) | {"4.bias": torch.zeros(5)}
-    save_file(held, tmp_path / "w.safetensors")
+    weights = state(module) | {"4.bias": torch.zeros(5)}
+    save_file(weights, tmp_path / "w.safetensors")
     refused(tmp_path / "w.safetensors", r"4\.bias has shape \(5,\), and \(3,\) in the module; give the weights of this")
 
 
@@ -175,15 +175,15 @@ def test_the_digest_of_weights_depends_on_values_names_and_dtypes(module: nn.Seq
     with torch.no_grad():
         changed.get_parameter("4.bias")[0] += 1e-6
     renamed = nn.Sequential(nn.Identity(), *deepcopy(module))
-    found = [weights_digest(m) for m in (module, changed, renamed, deepcopy(module).double())]
-    assert len(set(found)) == 4
-    assert all(len(digest) == 64 for digest in found)
+    digests = [weights_digest(m) for m in (module, changed, renamed, deepcopy(module).double())]
+    assert len(set(digests)) == 4
+    assert all(len(digest) == 64 for digest in digests)
 
 
 def test_the_digest_tells_minus_zero_from_zero_and_takes_every_dtype() -> None:
     def holding(tensor: Tensor) -> nn.Module:
         module = nn.Module()
-        module.register_buffer("held", tensor)
+        module.register_buffer("values", tensor)
         return module
 
     kinds = [torch.bfloat16, torch.float64, torch.int64, torch.bool, torch.complex64]
@@ -201,8 +201,8 @@ def test_state_that_is_no_tensor_is_refused() -> None:
 
 
 def test_a_part_of_the_weights_fills_a_part_of_the_module(module: nn.Sequential) -> None:
-    other, held = small(), state(module)
-    before, part = state(other), {name: held[name] for name in ("0.weight", "0.bias")}
+    other, weights = small(), state(module)
+    before, part = state(other), {name: weights[name] for name in ("0.weight", "0.bias")}
     with pytest.raises(StoreError, match=r"it lacks 1\.weight"):
         fill_weights(other, part, "here")
     fill_weights(other, part, "here", part=True)
