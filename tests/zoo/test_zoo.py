@@ -30,8 +30,8 @@ def bare(name: str, **options: int) -> nn.Module:
         return ZOO[name].factory(**options).eval()
 
 
-def silent(block: ResidualBlock) -> ResidualBlock:
-    """The block with convolutions that answer zero."""
+def zeroed(block: ResidualBlock) -> ResidualBlock:
+    """The block with convolutions that return zero."""
     nn.init.zeros_(block.bn2.weight)
     return block.eval()
 
@@ -58,18 +58,18 @@ def test_small_networks_give_finite_logits(name: str) -> None:
 
 
 def test_the_small_network_takes_about_two_million_multiply_adds() -> None:
-    taken = 0
+    multiply_adds = 0
 
     def count(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        nonlocal taken
-        taken += output[0].numel() * layer.weight[0].numel()  # type: ignore[index]
+        nonlocal multiply_adds
+        multiply_adds += output[0].numel() * layer.weight[0].numel()  # type: ignore[index]
 
     net = bare("small-mnist")
     for layer in net.children():
         if isinstance(layer, nn.Conv2d | nn.Linear):
             layer.register_forward_hook(count)
     net(torch.empty(1, 1, 28, 28, device="meta"))
-    assert 1.8e6 < taken < 2.2e6
+    assert 1.8e6 < multiply_adds < 2.2e6
 
 
 @pytest.mark.parametrize(("name", "count"), PARAMETERS.items())
@@ -127,7 +127,7 @@ def test_cifar_vgg_ends_in_one_linear_layer() -> None:
     assert keys["classifier.weight"].shape == (10, 512)
 
 
-def test_vgg_weights_start_as_kaiming_drew_them() -> None:
+def test_vgg_weights_are_drawn_by_kaimings_rule() -> None:
     with torch.random.fork_rng():
         torch.manual_seed(1)
         net = cifar_vgg19()
@@ -156,10 +156,10 @@ def test_shortcut_keeps_every_second_pixel_between_zero_channels(maps: Tensor) -
     assert not short[:, 24:].any()
 
 
-def test_block_with_silent_convolutions_passes_its_shortcut(maps: Tensor) -> None:
+def test_block_with_zeroed_convolutions_passes_its_shortcut(maps: Tensor) -> None:
     with torch.no_grad():
-        assert torch.equal(silent(ResidualBlock(16, 16))(maps), maps.relu())
-        assert torch.equal(silent(ResidualBlock(16, 32))(maps), shortcut(maps, 16).relu())
+        assert torch.equal(zeroed(ResidualBlock(16, 16))(maps), maps.relu())
+        assert torch.equal(zeroed(ResidualBlock(16, 32))(maps), shortcut(maps, 16).relu())
 
 
 def test_resnet_can_be_traced_and_shows_its_functional_relus() -> None:
