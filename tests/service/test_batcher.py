@@ -19,7 +19,7 @@ Values = Batcher[NDArray[np.int64]]
 FAR = 1e9  # a deadline that never comes
 
 
-class Patient:
+class GatedJudge:
     """Returns the first pixel of each image; 13 is a fault. Waits for the gate before every batch."""
 
     def __init__(self, *, gate: bool = False) -> None:
@@ -42,8 +42,8 @@ def images(*values: int) -> list[Tensor]:
     return [torch.full((1, 2, 2), float(value)) for value in values]
 
 
-async def begun(judge: Patient) -> None:
-    """Returns once the judge has a batch in hand."""
+async def begun(judge: GatedJudge) -> None:
+    """Returns once the judge has begun a batch."""
     await asyncio.to_thread(judge.begun.acquire)
 
 
@@ -53,7 +53,7 @@ def limits(wait: float = 0.0, queue_bytes: int = 10**6) -> Settings:
     return replace(settings, max_body_bytes=1, max_memory_bytes=queue_bytes)
 
 
-def started(judge: Patient, *, wait: float = 0.0, queue_bytes: int = 10**6) -> tuple[Values, "asyncio.Task[None]"]:
+def started(judge: GatedJudge, *, wait: float = 0.0, queue_bytes: int = 10**6) -> tuple[Values, "asyncio.Task[None]"]:
     batcher = Values(judge.run, limits(wait, queue_bytes), lambda images, waits: None)
     return batcher, asyncio.create_task(batcher.run_forever())
 
@@ -63,9 +63,9 @@ async def stopped(batcher: Values, run: "asyncio.Task[None]") -> None:
     await run
 
 
-def test_requests_that_wait_together_are_judged_together_and_each_gets_its_own() -> None:
-    async def play() -> None:
-        judge = Patient(gate=True)
+def test_requests_that_wait_together_are_judged_together_and_each_gets_its_own_result() -> None:
+    async def scenario() -> None:
+        judge = GatedJudge(gate=True)
         batcher, run = started(judge)
         first = asyncio.create_task(batcher.submit(images(1), FAR))
         await begun(judge)
@@ -78,12 +78,12 @@ def test_requests_that_wait_together_are_judged_together_and_each_gets_its_own()
         assert judge.batches == [[1], [2, 3, 4, 5], [6, 7]]
         await stopped(batcher, run)
 
-    asyncio.run(play())
+    asyncio.run(scenario())
 
 
 def test_a_batch_waits_for_others_but_not_longer_than_it_may() -> None:
-    async def play() -> None:
-        judge = Patient()
+    async def scenario() -> None:
+        judge = GatedJudge()
         batcher, run = started(judge, wait=0.3)
         loop = asyncio.get_running_loop()
         start = loop.time()
@@ -95,12 +95,12 @@ def test_a_batch_waits_for_others_but_not_longer_than_it_may() -> None:
         assert loop.time() - start < 0.29  # a full batch does not wait
         await stopped(batcher, run)
 
-    asyncio.run(play())
+    asyncio.run(scenario())
 
 
-def test_a_full_queue_refuses_and_says_when_to_come_again() -> None:
-    async def play() -> None:
-        judge = Patient(gate=True)
+def test_a_full_queue_refuses_and_says_when_to_retry() -> None:
+    async def scenario() -> None:
+        judge = GatedJudge(gate=True)
         batcher, run = started(judge)
         tasks = [asyncio.create_task(batcher.submit(images(1), FAR))]
         await begun(judge)
@@ -114,12 +114,12 @@ def test_a_full_queue_refuses_and_says_when_to_come_again() -> None:
         assert (await batcher.submit(images(1), FAR)).tolist() == [1]
         await stopped(batcher, run)
 
-    asyncio.run(play())
+    asyncio.run(scenario())
 
 
 def test_large_images_that_wait_are_bounded_by_their_bytes() -> None:
-    async def play() -> None:
-        judge = Patient(gate=True)
+    async def scenario() -> None:
+        judge = GatedJudge(gate=True)
         batcher, run = started(judge, queue_bytes=48)  # three images of 16 bytes
         tasks = [asyncio.create_task(batcher.submit(images(1), FAR))]
         await begun(judge)
@@ -132,12 +132,12 @@ def test_large_images_that_wait_are_bounded_by_their_bytes() -> None:
         assert len(await batcher.submit(images(1, 2), FAR)) == 2
         await stopped(batcher, run)
 
-    asyncio.run(play())
+    asyncio.run(scenario())
 
 
 def test_work_of_clients_that_left_or_waited_too_long_is_never_begun() -> None:
-    async def play() -> None:
-        judge = Patient(gate=True)
+    async def scenario() -> None:
+        judge = GatedJudge(gate=True)
         batcher, run = started(judge)
         first = asyncio.create_task(batcher.submit(images(1), FAR))
         await begun(judge)
@@ -152,12 +152,12 @@ def test_work_of_clients_that_left_or_waited_too_long_is_never_begun() -> None:
         await stopped(batcher, run)
         assert judge.batches == [[1]]
 
-    asyncio.run(play())
+    asyncio.run(scenario())
 
 
 def test_thousands_of_clients_that_leave_while_a_batch_gathers_harm_nobody() -> None:
-    async def play() -> None:
-        judge = Patient()
+    async def scenario() -> None:
+        judge = GatedJudge()
         batcher, run = started(judge, wait=0.0002)
         for _ in range(1500):  # more than Python lets a function call itself
             leaving = asyncio.create_task(batcher.submit(images(1), FAR))
@@ -168,12 +168,12 @@ def test_thousands_of_clients_that_leave_while_a_batch_gathers_harm_nobody() -> 
         assert (await batcher.submit(images(2), FAR)).tolist() == [2]
         await stopped(batcher, run)
 
-    asyncio.run(play())
+    asyncio.run(scenario())
 
 
 def test_one_bad_image_does_not_spoil_the_batch_of_others() -> None:
-    async def play() -> None:
-        judge = Patient(gate=True)
+    async def scenario() -> None:
+        judge = GatedJudge(gate=True)
         batcher, run = started(judge)
         first = asyncio.create_task(batcher.submit(images(1), FAR))
         await begun(judge)
@@ -187,12 +187,12 @@ def test_one_bad_image_does_not_spoil_the_batch_of_others() -> None:
         assert isinstance(bad, ActivationError)
         await stopped(batcher, run)
 
-    asyncio.run(play())
+    asyncio.run(scenario())
 
 
-def test_closing_finishes_what_was_taken_and_takes_nothing_more() -> None:
-    async def play() -> None:
-        judge = Patient(gate=True)
+def test_closing_finishes_accepted_requests_and_accepts_no_more() -> None:
+    async def scenario() -> None:
+        judge = GatedJudge(gate=True)
         batcher, run = started(judge)
         tasks = [asyncio.create_task(batcher.submit(images(n), FAR)) for n in (1, 2, 3)]
         await begun(judge)
@@ -203,12 +203,12 @@ def test_closing_finishes_what_was_taken_and_takes_nothing_more() -> None:
         assert [values.tolist() for values in await asyncio.gather(*tasks)] == [[1], [2], [3]]
         await stopped(batcher, run)
 
-    asyncio.run(play())
+    asyncio.run(scenario())
 
 
 def test_work_that_needs_the_network_alone_runs_between_two_batches() -> None:
-    async def play() -> None:
-        judge = Patient(gate=True)
+    async def scenario() -> None:
+        judge = GatedJudge(gate=True)
         batcher, run = started(judge)
         first = asyncio.create_task(batcher.submit(images(1), FAR))
         await begun(judge)
@@ -220,18 +220,18 @@ def test_work_that_needs_the_network_alone_runs_between_two_batches() -> None:
         assert await alone == [[1]]
         await stopped(batcher, run)
 
-    asyncio.run(play())
+    asyncio.run(scenario())
 
 
 def test_results_are_there_before_a_batch_is_counted_and_a_failing_counter_ends_nothing() -> None:
-    async def play() -> None:
+    async def scenario() -> None:
         def count(images: int, waits: list[float]) -> None:
             raise RuntimeError("the counters are full")
 
-        batcher = Values(Patient().run, limits(), count)
+        batcher = Values(GatedJudge().run, limits(), count)
         run = asyncio.create_task(batcher.run_forever())
         for value in (1, 2):
             assert (await batcher.submit(images(value), FAR)).tolist() == [value]
         await stopped(batcher, run)
 
-    asyncio.run(play())
+    asyncio.run(scenario())

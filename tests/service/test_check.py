@@ -33,17 +33,17 @@ def results_of(answer: httpx.Response) -> list[dict[str, Any]]:
 
 
 def test_image_files_get_the_guards_verdict_label_score_and_threshold(here: Served) -> None:
-    results, said = results_of(here.client.post("/v1/check", files=files(IMAGES))), guard().check(IMAGES)
-    assert [result["verdict"] == "accepted" for result in results] == said.accepted.tolist()
+    results, verdicts = results_of(here.client.post("/v1/check", files=files(IMAGES))), guard().check(IMAGES)
+    assert [result["verdict"] == "accepted" for result in results] == verdicts.accepted.tolist()
     assert {result["verdict"] for result in results} == {"accepted", "rejected"}
-    assert [result["label"] for result in results] == said.label.tolist()
-    assert [result["class_name"] for result in results] == said.names
-    assert np.allclose([result["score"] for result in results], said.score, atol=1e-6)
-    assert {result["threshold"] for result in results} == {said.threshold}
+    assert [result["label"] for result in results] == verdicts.label.tolist()
+    assert [result["class_name"] for result in results] == verdicts.names
+    assert np.allclose([result["score"] for result in results], verdicts.score, atol=1e-6)
+    assert {result["threshold"] for result in results} == {verdicts.threshold}
     assert [result["name"] for result in results] == ["0.png", "1.png", "2.png", "3.png"]
 
 
-def test_base64_in_json_says_the_same_as_files(here: Served) -> None:
+def test_base64_in_json_gives_the_same_results_as_files(here: Served) -> None:
     pictures = [{"name": f"{n}.png", "data": base64.b64encode(png(image)).decode()} for n, image in enumerate(IMAGES)]
     in_json = results_of(here.client.post("/v1/check", json={"images": pictures}))
     in_files = results_of(here.client.post("/v1/check", files=files(IMAGES)))
@@ -62,15 +62,15 @@ def test_base64_with_escaped_slashes_is_understood(here: Served) -> None:
 
 def test_the_evidence_is_each_layers_spectrum_beside_that_of_clean_images(here: Served) -> None:
     (result,) = results_of(here.client.post("/v1/check", files=files(IMAGES[:1])))
-    keeper = guard()
-    spectra = bf.features(keeper.classifier, IMAGES[:1], show_progress=False).reshape(-1, 16)
+    local_guard = guard()
+    spectra = bf.features(local_guard.classifier, IMAGES[:1], show_progress=False).reshape(-1, 16)
     layers = result["evidence"]
-    assert [layer["layer"] for layer in layers] == keeper.classifier.layer_names()
+    assert [layer["layer"] for layer in layers] == local_guard.classifier.layer_names()
     for layer, spectrum, mean, deviation in zip(
         layers,
         spectra,
-        keeper.calibration.mean.reshape(-1, 16),
-        keeper.calibration.deviation.reshape(-1, 16),
+        local_guard.calibration.mean.reshape(-1, 16),
+        local_guard.calibration.deviation.reshape(-1, 16),
         strict=True,
     ):
         assert np.allclose(layer["values"], spectrum, rtol=1e-3, atol=1e-5)
@@ -113,7 +113,7 @@ def test_a_broken_image_is_named_and_the_request_refused(here: Served) -> None:
     assert answer.json()["error"].startswith("bad.png: it is not an image")
 
 
-def test_a_picture_of_another_size_is_refused_with_the_size_that_is_wanted(here: Served) -> None:
+def test_a_picture_of_another_size_is_refused_with_the_expected_size(here: Served) -> None:
     answer = here.client.post("/v1/check", files=files(torch.zeros(1, 1, 9, 9)))
     assert answer.status_code == 422
     assert "9×9, not 8×8" in answer.json()["error"]
@@ -129,10 +129,10 @@ def test_paths_in_requests_are_only_names(here: Served, tmp_path: Path) -> None:
 
 
 def test_the_guards_facts_hold_the_clean_scores(here: Served) -> None:
-    facts, keeper = here.client.get("/v1/guard").json(), guard()
+    facts, local_guard = here.client.get("/v1/guard").json(), guard()
     assert facts["detector"] == "mbf"
     assert facts["evidence"] == "spectrum"
-    assert facts["threshold"] == keeper.threshold.value
+    assert facts["threshold"] == local_guard.threshold.value
     assert sum(facts["clean_scores"]["counts"]) == facts["clean_images"] == 40
     assert (facts["channels"], facts["height"], facts["width"]) == (1, 8, 8)
     assert not facts["demo"]

@@ -160,19 +160,19 @@ def test_every_answer_has_the_security_headers_and_refusals_have_one_shape(here:
 def test_without_the_token_only_the_page_and_health_are_served(tmp_path: Path) -> None:
     with served(tmp_path, Settings(token="a secret")) as service:  # noqa: S106
         assert service.client.post(INFER, json=asked(clean(1))).status_code == 200
-        with httpx.Client(base_url=service.address) as stranger:
+        with httpx.Client(base_url=service.address) as anonymous:
             for path in ("/", "/page/page.js", "/v2/health/live", "/v2/health/ready"):
-                assert stranger.get(path).status_code == 200
+                assert anonymous.get(path).status_code == 200
             for path in ("/v1/guard", "/v2/models/guard", "/metrics", "/openapi.json"):
-                refused(stranger.get(path), 401, "token")
-            refused(stranger.get("/nothing"), 404, "openapi")
+                refused(anonymous.get(path), 401, "token")
+            refused(anonymous.get("/nothing"), 404, "openapi")
             for word in ("Bearer another", "Bearer", "Basic a secret", "a secret", "Bearer \xe9"):
-                answer = stranger.post(INFER, json=asked(clean(1)), headers={b"Authorization": word.encode("latin-1")})
+                answer = anonymous.post(INFER, json=asked(clean(1)), headers={b"Authorization": word.encode("latin-1")})
                 refused(answer, 401, "token")
                 assert answer.headers["www-authenticate"] == "Bearer"
 
 
-def test_a_fault_inside_is_told_to_the_log_not_to_the_client(
+def test_an_internal_error_is_logged_and_not_sent_to_the_client(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_: object) -> None:
@@ -186,11 +186,11 @@ def test_a_fault_inside_is_told_to_the_log_not_to_the_client(
     assert "a secret path" in caplog.text
 
 
-def test_a_client_that_sends_its_body_too_slowly_is_told_so(tmp_path: Path) -> None:
+def test_a_client_that_sends_its_body_too_slowly_gets_a_408(tmp_path: Path) -> None:
     settings = Settings(timeout_seconds=0.2)
     with served(tmp_path, settings) as service, socket.create_connection(service.place) as slow:
         slow.sendall(f"POST {INFER} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\nslow".encode())
-        assert _heard(slow).startswith(b"HTTP/1.1 408")
+        assert _received(slow).startswith(b"HTTP/1.1 408")
 
 
 def test_the_time_limit_holds_while_a_body_is_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,7 +202,7 @@ def test_the_time_limit_holds_while_a_body_is_parsed(tmp_path: Path, monkeypatch
     refused(answer, 504, "0.2 s")
 
 
-def test_bodies_that_together_take_too_much_memory_are_put_off(tmp_path: Path) -> None:
+def test_bodies_that_together_take_too_much_memory_get_a_429(tmp_path: Path) -> None:
     settings = Settings(max_body_bytes=1000, max_memory_bytes=1000)
     begun = f"POST {INFER} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 999\r\n\r\n".encode() + b"x" * 900
     with served(tmp_path, settings) as service, ExitStack() as opened:
@@ -210,7 +210,7 @@ def test_bodies_that_together_take_too_much_memory_are_put_off(tmp_path: Path) -
         slow.sendall(begun)
         while (answer := service.client.post(INFER, content=b"x" * 900)).status_code != 429:
             assert answer.status_code == 400
-            if select.select([slow], [], [], 0)[0]:  # it came second and was put off itself: once more
+            if select.select([slow], [], [], 0)[0]:  # it came second and got the 429 itself: once more
                 slow = opened.enter_context(socket.create_connection(service.place))
                 slow.sendall(begun)
         assert answer.headers["retry-after"] == "1"
@@ -219,11 +219,11 @@ def test_bodies_that_together_take_too_much_memory_are_put_off(tmp_path: Path) -
             assert answer.status_code == 429
 
 
-def test_a_client_that_never_ends_its_head_is_sent_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_never_ends_its_headers_is_disconnected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "HEAD_SECONDS", 0.2)
     with served(tmp_path) as service, socket.create_connection(service.place) as slow:
         slow.sendall(b"GET / HTTP/1.1\r\nHost:")
-        assert _heard(slow) == b""
+        assert _received(slow) == b""
         assert service.client.get("/").status_code == 200
 
 
@@ -245,7 +245,7 @@ def test_a_refused_request_never_reaches_the_queue(here: Served) -> None:
     assert here.engine.batcher.accepted == before
 
 
-def _heard(client: socket.socket) -> bytes:
+def _received(client: socket.socket) -> bytes:
     """All that comes until the server closes."""
     client.settimeout(30)
     return b"".join(iter(lambda: client.recv(4096), b""))

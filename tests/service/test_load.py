@@ -21,7 +21,7 @@ IMAGES = torch.cat([clean(40), attacked(40)])
 
 
 def test_200_clients_at_once_each_get_the_answer_to_their_own_image(here: Served) -> None:
-    said = guard().check(IMAGES)
+    verdicts = guard().check(IMAGES)
     places = [place % len(IMAGES) for place in range(200)]
 
     async def ask() -> list[httpx.Response]:
@@ -32,8 +32,8 @@ def test_200_clients_at_once_each_get_the_answer_to_their_own_image(here: Served
     for place, answer in zip(places, asyncio.run(ask()), strict=True):
         assert answer.status_code == 200
         columns = outputs(answer)
-        assert columns["label"][0] == said.label[place]
-        assert columns["score"][0] == pytest.approx(said.score[place], abs=0.01)  # in other batches, other last bits
+        assert columns["label"][0] == verdicts.label[place]
+        assert columns["score"][0] == pytest.approx(verdicts.score[place], abs=0.01)  # other batches, other last bits
 
 
 def test_clients_killed_in_the_middle_of_a_request_harm_nobody(here: Served) -> None:
@@ -49,7 +49,7 @@ def test_clients_killed_in_the_middle_of_a_request_harm_nobody(here: Served) -> 
     assert here.engine.batcher.waiting == 0
 
 
-def test_a_shutdown_under_load_answers_every_request_that_was_taken(tmp_path: Path) -> None:
+def test_a_shutdown_under_load_answers_every_request_that_was_accepted(tmp_path: Path) -> None:
     content = httpx.Request("POST", "http://a", json=asked(IMAGES[:8])).read()
     with ThreadPoolExecutor(16) as pool, ExitStack() as stack:
         service = stack.enter_context(served(tmp_path, SETTINGS))

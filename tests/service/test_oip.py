@@ -1,4 +1,4 @@
-"""The Open Inference Protocol, asked by clients that others wrote."""
+"""The Open Inference Protocol, called by clients that others wrote."""
 
 import gzip
 import json
@@ -33,12 +33,12 @@ def tensor(images: torch.Tensor, *, binary: bool = True) -> InferInput:
 
 
 def agree(label: Any, accepted: Any, score: Any, threshold: Any) -> None:
-    said = guard().check(IMAGES)
-    assert np.array_equal(label, said.label)
-    assert np.array_equal(accepted, said.accepted)
-    assert not said.accepted.all()
-    assert np.allclose(score, said.score, atol=1e-6)
-    assert np.allclose(threshold, said.threshold)
+    verdicts = guard().check(IMAGES)
+    assert np.array_equal(label, verdicts.label)
+    assert np.array_equal(accepted, verdicts.accepted)
+    assert not verdicts.accepted.all()
+    assert np.allclose(score, verdicts.score, atol=1e-6)
+    assert np.allclose(threshold, verdicts.threshold)
 
 
 def agreed(result: InferResult) -> None:
@@ -88,7 +88,7 @@ def test_tritons_client_gets_the_outputs_it_asks_for_some_of_them_as_bytes(trito
     assert np.allclose(result.as_numpy("score"), guard().check(IMAGES).score, atol=1e-6)
 
 
-def test_tritons_client_hears_what_is_wrong(triton: InferenceServerClient) -> None:
+def test_tritons_client_gets_the_error_message(triton: InferenceServerClient) -> None:
     with pytest.raises(InferenceServerException, match="bounds"):
         triton.infer("guard", [tensor(IMAGES * 300)])
 
@@ -109,7 +109,7 @@ def test_the_open_inference_client_is_served(here: Served) -> None:
         client.check_model_readiness("other")
 
 
-def test_nested_flat_double_and_8_bit_tensors_say_the_same(here: Served) -> None:
+def test_nested_flat_double_and_8_bit_tensors_give_the_same_verdicts(here: Served) -> None:
     nested = asked(IMAGES)
     nested["inputs"][0]["data"] = IMAGES.tolist()
     pixels = (IMAGES * 255).round().byte().numpy()
@@ -124,7 +124,7 @@ def test_nested_flat_double_and_8_bit_tensors_say_the_same(here: Served) -> None
         agree(*outputs(here.client.post(INFER, **request)).values())
 
 
-def test_packed_json_bodies_are_taken(here: Served) -> None:
+def test_compressed_json_bodies_are_accepted(here: Served) -> None:
     text = json.dumps(asked(IMAGES)).encode()
     for encoding, content in (
         ("gzip", gzip.compress(text)),
@@ -134,7 +134,7 @@ def test_packed_json_bodies_are_taken(here: Served) -> None:
         agree(*outputs(here.client.post(INFER, content=content, headers={"Content-Encoding": encoding})).values())
 
 
-def test_a_long_answer_is_packed_for_clients_that_like_it(here: Served) -> None:
+def test_a_long_response_is_compressed_for_clients_that_accept_it(here: Served) -> None:
     for word, encoding in (("gzip", "gzip"), ("deflate", None), ("br", None)):
         answer = here.client.post(INFER, json=asked(torch.cat([IMAGES, IMAGES])), headers={"Accept-Encoding": word})
         assert answer.headers.get("content-encoding") == encoding

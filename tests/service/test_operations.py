@@ -1,4 +1,4 @@
-"""Metrics, drift, logs, and a new guard in the old one's place."""
+"""Metrics, drift, logs, and replacing the guard."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ def counters(here: Served) -> dict[str, float]:
 
 def test_metrics_count_requests_verdicts_scores_and_batches(tmp_path: Path) -> None:
     images = torch.cat([clean(4), attacked(4)])
-    said = guard().check(images)
+    verdicts = guard().check(images)
     with served(tmp_path) as service:
         service.client.post(INFER, json=asked(images))
         service.client.post(INFER, json={})
@@ -44,13 +44,13 @@ def test_metrics_count_requests_verdicts_scores_and_batches(tmp_path: Path) -> N
     assert counts[f'benfourier_requests_total{{{route},status="200"}}'] == 1
     assert counts[f'benfourier_requests_total{{{route},status="400"}}'] == 1
     assert counts['benfourier_requests_total{method="other",route="other",status="404"}'] == 1
-    assert counts['benfourier_images_total{verdict="accepted"}'] == said.accepted.sum()
-    assert counts['benfourier_images_total{verdict="rejected"}'] == (~said.accepted).sum() > 0
+    assert counts['benfourier_images_total{verdict="accepted"}'] == verdicts.accepted.sum()
+    assert counts['benfourier_images_total{verdict="rejected"}'] == (~verdicts.accepted).sum() > 0
     assert counts['benfourier_requests_total{method="other",route="/v2/models/{model_name}/infer",status="405"}'] == 2
     assert counts["benfourier_score_count"] == counts["benfourier_batch_images_sum"] == 8
-    assert counts[f'benfourier_score_bucket{{le="{said.threshold}"}}'] == said.accepted.sum()
+    assert counts[f'benfourier_score_bucket{{le="{verdicts.threshold}"}}'] == verdicts.accepted.sum()
     assert counts["benfourier_queue_images"] == 0
-    assert counts["benfourier_threshold"] == said.threshold
+    assert counts["benfourier_threshold"] == verdicts.threshold
     assert counts["benfourier_drift_scores"] == 8
     assert np.isnan(counts["benfourier_drift_p"])
     assert counts['benfourier_request_seconds_count{route="/v2/models/{model_name}/infer"}'] == 4
@@ -112,7 +112,7 @@ def test_a_broken_guard_file_changes_nothing(tmp_path: Path) -> None:
         assert service.client.get("/v1/guard").json()["version"] == old
 
 
-def test_whatever_goes_wrong_with_a_new_guard_the_old_one_goes_on(
+def test_the_old_guard_stays_whatever_goes_wrong_with_a_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:

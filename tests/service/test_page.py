@@ -21,14 +21,14 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is install
 PAGE = Path(__file__).parents[2] / "src" / "benfourier" / "service" / "page"
 
 
-def telling() -> Demo:
+def demo_of_detected_attacks() -> Demo:
     """Digits that the guard accepts, and rejects after bim."""
     digits = toys().tested
     images = eight_bit(digits.clean)
     attack = bf.attack("bim", toys().classifier, images, digits.labels, eight_bit=True, show_progress=False)
-    keeper = guard()
+    local_guard = guard()
     right = toys().classifier.logits(images).argmax(1) == digits.labels
-    clear = keeper.check(images).accepted & ~keeper.check(attack.images).accepted
+    clear = local_guard.check(images).accepted & ~local_guard.check(attack.images).accepted
     rows = (torch.from_numpy(clear) & right & attack.success).nonzero().flatten()[:3]
     assert len(rows) == 3
     labels = digits.labels[rows]
@@ -45,7 +45,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with served(tmp_path_factory.mktemp("service"), samples=telling()) as service:
+    with served(tmp_path_factory.mktemp("service"), samples=demo_of_detected_attacks()) as service:
         yield service
 
 
@@ -54,14 +54,14 @@ def page(browser: Browser, shown: Served, request: pytest.FixtureRequest) -> Ite
     width, scheme = request.param.split()
     page = browser.new_page(viewport={"width": int(width), "height": 900}, color_scheme=scheme)
     faults: list[str] = []
-    home = (shown.address, "blob:", "data:")
+    own_addresses = (shown.address, "blob:", "data:")
     page.on("console", lambda message: faults.append(message.text))
     page.on("pageerror", lambda error: faults.append(str(error)))
-    page.on("request", lambda asked: None if asked.url.startswith(home) else faults.append(asked.url))
+    page.on("request", lambda sent: None if sent.url.startswith(own_addresses) else faults.append(sent.url))
     page.goto(shown.address)
     yield page
     page.close()
-    assert [fault for fault in faults if "422" not in fault] == []  # Chromium tells of every answer that is no 200
+    assert [fault for fault in faults if "422" not in fault] == []  # Chromium logs every answer that is no 200
 
 
 def test_a_clean_sample_is_accepted_and_after_an_attack_rejected(page: Page, tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_a_clean_sample_is_accepted_and_after_an_attack_rejected(page: Page, tmp
 
 
 def test_files_are_judged_and_broken_ones_named_with_the_keyboard_alone(page: Page, tmp_path: Path) -> None:
-    (tmp_path / "good.png").write_bytes(png(telling().images[0]))
+    (tmp_path / "good.png").write_bytes(png(demo_of_detected_attacks().images[0]))
     (tmp_path / "bad.png").write_bytes(b"no image")
     page.get_by_label("Choose images").set_input_files([tmp_path / "good.png", tmp_path / "bad.png"])
     bad, good = page.get_by_role("article").all()

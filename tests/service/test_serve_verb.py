@@ -97,7 +97,7 @@ def test_without_the_extra_it_says_how_to_install_it_and_ends_with_3(
         (["--demo", "nothing"], "nothing"),
     ],
 )
-def test_options_that_cannot_work_are_told_with_2(
+def test_options_that_cannot_work_end_it_with_2(
     capsys: pytest.CaptureFixture[str], folder: Path, words: list[str], complaint: str
 ) -> None:
     outcome = call(capsys, "serve", folder / "guard.bf", *MODEL, folder / "w.safetensors", *words)

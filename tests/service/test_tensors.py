@@ -148,7 +148,7 @@ def test_small_bodies_that_unpack_to_many_parts_are_refused_with_little_memory(
 def test_a_request_takes_at_most_three_times_its_body() -> None:
     shape = [2, 2, 512, 512]
     body = text("[" + "0," * (2 * 2 * 512 * 512 - 1) + "0]", shape)
-    held: list[InferCall] = []
+    calls: list[InferCall] = []
     # float32 takes twice the text of the shortest numbers; pieces take some more, whatever the body
-    assert peak(lambda: held.append(read(body))) + len(body) < 3 * len(body) + 30 * CHUNK
-    assert len(held[0].images) == 2
+    assert peak(lambda: calls.append(read(body))) + len(body) < 3 * len(body) + 30 * CHUNK
+    assert len(calls[0].images) == 2
