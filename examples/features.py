@@ -45,8 +45,8 @@ def main(arguments: list[str] | None = None) -> None:
     console.print(f"A small network, trained on {TRAIN} digits: test accuracy {right.float().mean():.3f}")
     classifier = bf.Classifier(module, bounds=(0.0, 1.0), size=8, channels=1)
     show_layers(console, classifier, held_out)
-    found = triplets(module, held_out[right][: options.images], truth[right][: options.images], options.seed)
-    show_features(console, classifier, found)
+    image_triplets = triplets(module, held_out[right][: options.images], truth[right][: options.images], options.seed)
+    show_features(console, classifier, image_triplets)
     console.print(f"Done in {time.perf_counter() - start:.0f} s.")
 
 
@@ -112,11 +112,11 @@ def train(images: Tensor, labels: Tensor, epochs: int, seed: int) -> nn.Sequenti
 
 
 def show_layers(console: Console, classifier: bf.Classifier, images: Tensor) -> None:
-    """Prints the layers that are heard, and the shape of the features."""
-    taken = bf.features(classifier, images)
+    """Prints the layers that are observed, and the shape of the features."""
+    features = bf.features(classifier, images)
     layers = ", ".join(classifier.layer_names())
-    console.print(f"Layers heard, in firing order: {layers}.", soft_wrap=True)
-    console.print(f"bf.features gave {taken.shape[0]} images × {taken.shape[1]} numbers: 16 orders per layer.")
+    console.print(f"Layers observed, in firing order: {layers}.", soft_wrap=True)
+    console.print(f"bf.features gave {features.shape[0]} images × {features.shape[1]} numbers: 16 orders per layer.")
 
 
 def move(module: nn.Module, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -140,32 +140,32 @@ def triplets(module: nn.Module, images: Tensor, labels: Tensor, seed: int) -> Tr
     """Returns the images that could be moved out of their class and whose noisy twins stayed in it."""
     moved, fooled = move(module, images, labels)
     noisy = add_noise(images, norm(moved - images), torch.Generator().manual_seed(seed))
-    kept = fooled & (module(noisy).argmax(1) == labels)
-    assert int(kept.sum()) > 1, "too few images are left to show; raise --images"
-    return Triplets(images[kept], noisy[kept], moved[kept])
+    selected = fooled & (module(noisy).argmax(1) == labels)
+    assert int(selected.sum()) > 1, "too few images are left to show; raise --images"
+    return Triplets(images[selected], noisy[selected], moved[selected])
 
 
-def add_noise(images: Tensor, wanted: Tensor, generator: torch.Generator) -> Tensor:
-    """Returns images with Gaussian noise whose L2 norm is as wanted after clipping to [0, 1]."""
+def add_noise(images: Tensor, target_norm: Tensor, generator: torch.Generator) -> Tensor:
+    """Returns images with Gaussian noise whose L2 norm is target_norm after clipping to [0, 1]."""
     noise = torch.randn(images.shape, generator=generator)
     noisy = images
     for _ in range(20):  # clipping shortens the noise, so its scale is found step by step
         noisy = (images + noise).clamp(0, 1)
-        noise *= wanted / norm(noisy - images).clamp_min(1e-12)
+        noise *= target_norm / norm(noisy - images).clamp_min(1e-12)
     return noisy
 
 
 def norm(images: Tensor) -> Tensor:
     """Returns the L2 norm of each image, as (N, 1, 1, 1)."""
-    found: Tensor = torch.linalg.vector_norm(images, dim=(1, 2, 3), keepdim=True)
-    return found
+    norms: Tensor = torch.linalg.vector_norm(images, dim=(1, 2, 3), keepdim=True)
+    return norms
 
 
-def show_features(console: Console, classifier: bf.Classifier, found: Triplets) -> None:
+def show_features(console: Console, classifier: bf.Classifier, image_triplets: Triplets) -> None:
     """Prints |â_1| per layer for the three kinds of images."""
-    kinds = {"clean": found.clean, "noisy": found.noisy, "moved": found.moved}
+    kinds = {"clean": image_triplets.clean, "noisy": image_triplets.noisy, "moved": image_triplets.moved}
     firsts = {kind: bf.features(classifier, images, orders=1, dtype="float64") for kind, images in kinds.items()}
-    table = Table(title=f"|â_1| over {len(found.clean)} held-out images: mean ± standard error")
+    table = Table(title=f"|â_1| over {len(image_triplets.clean)} held-out images: mean ± standard error")
     for heading in ("layer", "M", "floor", *kinds):
         table.add_column(heading, justify="left" if heading == "layer" else "right", no_wrap=True)
     for index, layer in enumerate(classifier.layers()):
