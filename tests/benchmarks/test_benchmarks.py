@@ -39,7 +39,7 @@ def test_results_become_rows_of_a_table() -> None:
     assert lines[4].startswith("a processor, 2 threads")
 
 
-def test_a_result_on_the_wrong_side_of_its_limit_is_said_so() -> None:
+def test_a_result_on_the_wrong_side_of_its_limit_is_marked() -> None:
     slow = Case(CASE.name, CASE.sentence, {**CASE.figures, "speed_up": 20.0}, "speed_up", "factor", 50.0, "at least")
     assert not slow.holds
     assert slow.row().endswith("| 20× | at least 50× | no |")

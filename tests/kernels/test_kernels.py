@@ -186,7 +186,7 @@ def test_numba_agrees_where_a_blank_background_repeats_itself(side: int, layout:
 @pytest.mark.parametrize("zeros", ["drop", "count", "one"])
 @pytest.mark.parametrize("centre", [True, False])
 @pytest.mark.parametrize("backend", ["numba", "torch"])
-def test_kernels_agree_on_what_becomes_of_zeros(backend: kernels.Backend, centre: bool, zeros: str) -> None:
+def test_kernels_agree_on_every_rule_for_zeros(backend: kernels.Backend, centre: bool, zeros: str) -> None:
     for entries in (40, 5000):
         for x in ((3 * normal(3, entries)).round(), normal(3, entries).relu(), torch.zeros(3, entries)):
             assert worst(x, backend, centre=centre, zeros=zeros) <= 1
@@ -294,7 +294,7 @@ def test_torch_keeps_its_number_of_threads(threads: int) -> None:
     subprocess.run([sys.executable, "-c", code.format(threads)], check=True)  # noqa: S603
 
 
-def test_several_python_threads_may_ask_at_once() -> None:
+def test_several_python_threads_may_call_at_once() -> None:
     rows = [normal(4, 5000, seed=seed) for seed in range(16)]
     alone = [kernels.magnitudes(x) for x in rows]
     with ThreadPoolExecutor(8) as pool:
