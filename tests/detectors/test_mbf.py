@@ -3,13 +3,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import benfourier as bf
 from benfourier.detectors.catalogue import make_method
 from benfourier.detectors.features import extract
 from benfourier.detectors.fit import fit
 from benfourier.detectors.max_softmax import LogUncertainty
-from benfourier.detectors.mbf import MBF, Magnitudes
+from benfourier.detectors.mbf import ENTRIES, JOINED, MBF, Magnitudes
 from benfourier.errors import FitError, InputError, LayerError, OptionError
 from tests.detectors.toys import toys
 
@@ -130,3 +131,16 @@ def test_each_feature_has_the_name_of_its_layer() -> None:
     made = toys()
     found = fit("mbf", made.classifier, made.fitted.for_attack("bim"), orders=2, layers="type:Linear", **QUICK)
     assert found.feature_names == ("5", "5", "8", "8")
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_layers_computed_in_one_call_give_the_same_features(layout: torch.memory_format) -> None:
+    """A batch of 2 joins the layers of one width, a batch of 20 computes each by itself; in-place layers overwrite."""
+    torch.manual_seed(0)
+    conv = nn.Sequential(nn.Conv2d(3, 6, 3), nn.ReLU(inplace=True), nn.Conv2d(6, 6, 3), nn.ReLU(inplace=True))
+    module = nn.Sequential(*conv, nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(96, 10))
+    classifier = bf.Classifier(module, bounds=(0.0, 1.0))
+    images = torch.rand(20, 3, 32, 32).contiguous(memory_format=layout)
+    assert 2 * ENTRIES <= JOINED < 20 * ENTRIES
+    joined, single = (bf.features(classifier, images, batch=size, show_progress=False) for size in (2, 20))
+    assert np.array_equal(joined, single)

@@ -429,19 +429,3 @@ def test_activations_that_a_users_hook_stores_are_not_overwritten() -> None:
     handle.remove()
     with torch.inference_mode():
         assert torch.allclose(stored[-1], module[0](noise()), atol=1e-5)
-
-
-@pytest.mark.parametrize(("name", "side"), [("lid-mnist", 28), ("efficientnet-lite0", 96)])
-def test_the_kernel_keeps_its_bound_on_the_layers_of_real_networks(name: str, side: int) -> None:
-    entry = ZOO[name]
-    classifier = bf.Classifier(seeded(ZOO[name].factory), size=side, channels=entry.channels)
-    images = noise(2, entry.channels, side)
-    images[:, :, : side // 3] = 0  # a background, on which maps repeat their biases
-    layers = classifier.layers()
-    exact = bf.features(classifier, images, backend="reference").reshape(2, len(layers), 16)
-    features = bf.features(classifier, images).reshape(2, len(layers), 16)
-    sampled = bf.features(classifier, images, entries=4096).reshape(2, len(layers), 16)
-    for place, layer in enumerate(layers):
-        assert np.abs(features[:, place] - exact[:, place]).max() <= tolerance(layer.entries), layer
-        if layer.entries <= 4096:
-            assert np.array_equal(sampled[:, place], features[:, place])

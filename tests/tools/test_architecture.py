@@ -9,7 +9,7 @@ from tools.architecture import count, cycles, load, main, number, participle, va
 LIMITS = {  # lower a limit when its count falls; raise one only with the reason beside it
     "modules": 137,
     "modules without entries": 106,
-    "lines": 20350,
+    "lines": 20360,  # 10 more: MBF computes the layers of a small batch in one call
     "longest module": 400,
     "kernels lines": 495,
     "function length, p90": 35,

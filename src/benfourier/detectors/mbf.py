@@ -3,11 +3,13 @@
 |â_n| = |(1/M) Σ_m exp(−j2πn log10|r_m|)|, r the activations of one layer to one image less their mean.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -16,6 +18,7 @@ from benfourier.detectors.extractor import Extractor, ObservingExtractor
 from benfourier.detectors.features import extract
 from benfourier.detectors.method import FitData, Method, register_detector
 from benfourier.errors import check_choice, check_whole
+from benfourier.kernels.sample import sample_rows
 from benfourier.models.classifier import Classifier, check_classifier
 from benfourier.models.forward import MEMORY, batch_size
 from benfourier.models.layers import LayerSelection, select_layers
@@ -23,6 +26,7 @@ from benfourier.options import layer_names, switch, whole, word
 from benfourier.theory.coefficients import Zeros
 
 ENTRIES = 4096  # of a layer that are read by default: what fewer lose, and how this was chosen, is in docs/features.md
+JOINED = 1 << 16  # entries of one layer, over a batch, up to which layers of one width are computed in one call
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,9 +44,34 @@ class Magnitudes(ObservingExtractor):
     not_in_files: ClassVar[tuple[str, ...]] = ("backend",)
 
     def reduce(self, layer: str, activation: Tensor) -> Tensor:
-        """Returns |â_n| of one layer, (images, orders)."""
+        """Returns |â_n| of one layer, (images, orders); in a small batch the entries that are read, (images, M)."""
+        if not self._joins_layers(len(activation)):
+            return self._magnitudes(activation)
+        with torch._C.DisableTorchFunction():  # without a detour through the recorder of layers
+            if prod(activation.shape[1:]) > self.entries:  # type: ignore[operator]
+                return sample_rows(activation, self.entries)
+            return activation.clone(memory_format=torch.contiguous_format).reshape(len(activation), -1)
+
+    def join(self, values: Mapping[str, Tensor], logits: Tensor, ids: Sequence[str]) -> Tensor:
+        """Returns |â_n| of all layers, (images, layers · orders)."""
+        if not self._joins_layers(len(logits)):
+            return super().join(values, logits, ids)
+        groups: dict[object, list[str]] = {}
+        for layer in self.layers:
+            groups.setdefault((values[layer].shape[1], values[layer].dtype, values[layer].device), []).append(layer)
+        result: dict[str, Tensor] = {}
+        for layers in groups.values():
+            rows = self._magnitudes(torch.cat([values[layer] for layer in layers]))
+            result |= zip(layers, rows.chunk(len(layers)), strict=True)
+        return super().join(result, logits, ids)
+
+    def _joins_layers(self, images: int) -> bool:
+        """True if so few entries are read that layers of one width share a call: by itself it would take longer."""
+        return self.entries is not None and images * self.entries <= JOINED
+
+    def _magnitudes(self, activations: Tensor) -> Tensor:
         options: Any = {name: getattr(self, name) for name in ("centre", "zeros", "entries", "backend")}
-        return kernels.magnitudes(activation, self.orders, **options)
+        return kernels.magnitudes(activations, self.orders, **options)
 
     def feature_names(self) -> tuple[str, ...]:
         """Returns each layer, as often as there are orders."""

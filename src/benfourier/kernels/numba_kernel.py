@@ -28,7 +28,8 @@ LARGEST_TABLE = 1 << 21  # numbers in a table of phasors; where more would be ne
 BLOCK = 512  # entries whose phases are computed at a time
 WAYS = 4  # counters per bin, in turns: equal phases in a row do not wait for one another
 FLUSH = 1 << 18  # entries after which counters are emptied: 2^18 offsets of up to 2^22 fill 40 bits
-SHARED = 1 << 16  # entries from which rows are shared among threads
+SHARED = 1 << 15  # entries for each thread at least
+CHUNK = 4  # rows that a thread takes at a time: torch's own threads may keep a core busy while they wait for work
 RULES: dict[Zeros, int] = {"drop": 0, "count": 1, "one": 2}
 
 
@@ -43,6 +44,7 @@ L0, L1, L2, L3, L4, L5, L6, L7, L8 = _log_polynomial()
 OCTAVE = np.uint32(round(math.log10(2) * 2**32))
 ORIGIN = np.uint32(1023 * int(OCTAVE) % 2**32)  # phase of 1.0, whose exponent is stored as 1023
 ZERO = np.uint32(max(0, int(L0)))  # phase that the bits of 0.0 give
+INFINITY = np.int32(0x7F800000)  # bits of it; those of NaN are above
 ONE = np.uint64(1 << 40)
 OFFSETS = np.uint64((1 << 40) - 1)
 # "reassoc" lets the compiler add several numbers at a time; nothing here adds floats in an order that matters
@@ -58,16 +60,19 @@ def magnitudes(rows: Tensor, orders: int, *, centre: bool, zeros: Zeros, offsets
     entries = rows.shape[1] if offsets is None else len(places)
     out = np.empty((len(values), orders), np.float32)
     table = _table(_bins(entries, orders), orders)
-    parts = min(_threads(), len(values)) if len(values) * entries >= SHARED else 1
-    bounds = [len(values) * part // parts for part in range(parts + 1)]
+    chunks = iter(range(0, len(values), CHUNK))  # shared: each thread takes the next chunk until none is left
 
-    def fill(first: int, last: int) -> None:
-        _row_range(first, last, values, places, centre, RULES[zeros], table, out)
+    def fill() -> None:
+        for first in chunks:
+            last = min(first + CHUNK, len(values))
+            _row_range(first, last, values, places, centre, RULES[zeros], table, out)
 
-    if parts == 1:
-        fill(0, len(values))
-    else:
-        list(_pool(parts).map(fill, bounds[:-1], bounds[1:]))
+    helpers = min(_threads(), math.ceil(len(values) * entries / SHARED)) - 1
+    others = [_pool(helpers).submit(fill) for _ in range(helpers)]
+    fill()
+    for other in others:
+        if not other.cancel():  # it had begun
+            other.result()
     return torch.from_numpy(out)
 
 
@@ -110,12 +115,12 @@ def _pool(threads: int) -> ThreadPoolExecutor:
 
 
 @jit
-def _mean(x, peak):
-    """Mean of finite entries, off by at most 2⁻⁵⁶ of the largest; a constant row gives its value exactly.
+def _mean(x, exponent):
+    """Mean of entries below 2^exponent, off by at most 2^(exponent−56); a constant row gives its value exactly.
 
     The sum is one of integers: it is the same in any order, for up to 2^30 entries.
     """
-    scale = math.ldexp(1.0, 56 - math.frexp(peak)[1])
+    scale = math.ldexp(1.0, 56 - exponent)
     high = low = np.int64(0)
     for value in x:
         fixed = np.int64(np.float64(value) * scale)
@@ -239,15 +244,13 @@ def _row_range(first, last, rows, places, centre, rule, table, out):
             for i in range(len(places)):
                 sample[i] = x[places[i]]
             x = sample
-        peak = np.float32(0)
-        finite = True
-        for value in x:
-            peak = max(peak, abs(value))
-            finite &= abs(value) < np.float32(np.inf)
-        if not finite:
+        largest = np.int32(0)
+        for word in x.view(np.int32):  # without their sign, the bits of floats are in the order of the floats
+            largest = max(largest, word & np.int32(0x7FFFFFFF))
+        if largest >= INFINITY:
             out[r] = np.nan
             continue
-        mean = _mean(x, peak) if centre else 0.0
+        mean = _mean(x, (largest >> 23) - 126) if centre else 0.0
         sums[:] = 0
         zeros = 0
         if bins == 0:

@@ -169,7 +169,7 @@ class Classifier:
             raise ImageError(f"images have channels {channels}; this classifier takes {self.channels}")
         if self.size not in (None, size):
             raise ImageError(f"images have size {size}; this classifier takes {self.size}")
-        least, greatest = (float(v) for v in images.detach().aminmax())
+        least, greatest = float(images.detach().amin()), float(images.detach().amax())
         if math.isnan(least) or math.isnan(greatest):
             bad = images.isnan().flatten(1).any(1).nonzero().flatten().tolist()
             raise ImageError(f"images {bad[:5]} contain NaN; every pixel must be a number in {self.bounds}")

@@ -119,12 +119,16 @@ class LayerRecorder(TorchFunctionMode):
             output = list(output.values())
         items = output if isinstance(output, tuple | list) else [output]
         activation = next((item for item in items if isinstance(item, Tensor)), None)
+        if activation is None:
+            return
+        with torch._C.DisableTorchFunction():  # this mode need not see these two
+            if not activation.is_floating_point() or activation.ndim == 0:
+                return
+        self._firings[name] += 1
+        count = self._firings[name]
         self._depth += 1  # what follows is no part of the network
         try:
-            if activation is not None and activation.is_floating_point() and activation.ndim >= 1:
-                self._firings[name] += 1
-                count = self._firings[name]
-                self._record(name if count == 1 else f"{name}#{count}", source, activation)
+            self._record(name if count == 1 else f"{name}#{count}", source, activation)
         finally:
             self._depth -= 1
 
