@@ -15,24 +15,24 @@ CHUNK = 3
 
 
 class Gate(nn.Module):
-    """Passes images on; the words of its set come in another order in every process."""
+    """Passes images on; the strings of its set have another order in every process."""
 
     def forward(self, images: Tensor) -> Tensor:
         return images if images.device.type in {"cpu", "cuda", "mps", "xpu"} else images.cpu()
 
 
-def keep(given: Digits, folder: Path) -> None:
-    """Writes what main reads."""
-    save_weights(given.classifier.module, folder / "network.safetensors")
-    np.savez(folder / "images.npz", images=given.images.numpy(), labels=given.labels.numpy())
+def save_inputs(data: Digits, folder: Path) -> None:
+    """Writes the network and the images that main reads."""
+    save_weights(data.classifier.module, folder / "network.safetensors")
+    np.savez(folder / "images.npz", images=data.images.numpy(), labels=data.labels.numpy())
 
 
 def main(folder: Path, cache: Path, out: Path) -> None:
     torch.set_num_threads(1)  # two processes at once on few cores
     module = network().eval()
     load_weights(module, folder / "network.safetensors")
-    with np.load(folder / "images.npz") as held:
-        images, labels = torch.from_numpy(held["images"]), torch.from_numpy(held["labels"])
+    with np.load(folder / "images.npz") as arrays:
+        images, labels = torch.from_numpy(arrays["images"]), torch.from_numpy(arrays["labels"])
     classifier = bf.Classifier(nn.Sequential(Gate(), module), bounds=(0.0, 1.0), size=8, channels=1)
     bf.make_examples(
         classifier, images, labels, attacks={"bim": "bim", "r-pgd-fixed": "r-pgd-fixed"}, cache=cache, chunk=CHUNK

@@ -39,10 +39,10 @@ def mnist() -> Mnist:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         classifier = open_classifier("lid-mnist")
-    found = train(classifier, learn, test, TrainingOptions(epochs=2, batch=50, shift=0, bf16=False))
+    result = train(classifier, learn, test, TrainingOptions(epochs=2, batch=50, shift=0, bf16=False))
     order = stratified_order(test.ids, test.labels, seed=0)  # the digits take turns
     images, labels = bf.load_images(test.pixels(order), classifier), torch.from_numpy(test.labels[order])
     with torch.no_grad():
         right = (classifier.logits(images).argmax(1) == labels).nonzero().flatten()
     ids = tuple(test.ids[order[row]] for row in right.tolist())
-    return Mnist(classifier, found.accuracy, images[right], labels[right], ids)
+    return Mnist(classifier, result.accuracy, images[right], labels[right], ids)

@@ -71,7 +71,7 @@ def test_labels_that_are_no_numbers_are_refused(labels: Any) -> None:
         bf.attack("bim", data.classifier, data.images, labels)
 
 
-def test_a_module_that_is_not_wrapped_is_told_so() -> None:
+def test_a_module_that_is_not_wrapped_is_refused_with_the_fix() -> None:
     data, module = first(4), digits().classifier.module
     for use in (
         lambda: bf.attack("bim", module, data.images, data.labels),  # type: ignore[arg-type]
@@ -153,7 +153,7 @@ def test_attacks_work_in_inference_mode_and_in_other_bounds() -> None:
 
 @pytest.mark.parametrize("name", ["bim", "deepfool"])
 @pytest.mark.parametrize(("kind", "images"), [(torch.float64, torch.float32), (torch.float32, torch.float16)])
-def test_what_is_found_still_misleads_in_the_numbers_that_it_is_given_back_in(
+def test_results_are_still_adversarial_in_the_dtype_in_which_they_are_returned(
     name: str, kind: torch.dtype, images: torch.dtype
 ) -> None:
     data = digits()
@@ -174,7 +174,7 @@ def test_a_misclassified_image_a_little_out_of_bounds_is_a_success_too() -> None
     assert result.l2.tolist() == [0, 0]
 
 
-class Mute(nn.Module):
+class NoGradient(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         return images.detach().flatten(1)[:, :4]
 
@@ -188,7 +188,7 @@ def test_a_module_without_gradient_is_named() -> None:
     images = torch.rand(2, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     labels = images.flatten(1)[:, :4].argmax(1)
     with pytest.raises(ClassifierError, match="no gradient"):
-        bf.attack("bim", bf.Classifier(Mute()), images, labels)
+        bf.attack("bim", bf.Classifier(NoGradient()), images, labels)
 
 
 def test_logits_that_are_not_finite_are_named_by_image() -> None:

@@ -63,7 +63,7 @@ def test_the_battery_runs_every_attack_of_the_catalogue() -> None:
 
 
 @every
-def test_most_digits_are_beaten(name: str) -> None:
+def test_attacks_succeed_on_most_digits(name: str) -> None:
     assert result(name).success.double().mean() > 0.7
 
 
@@ -110,7 +110,7 @@ def test_the_same_call_is_bit_equal(name: str) -> None:
 
 
 @every
-def test_a_result_tells_how_to_make_it_again(name: str) -> None:
+def test_a_result_has_the_options_that_reproduce_it(name: str) -> None:
     outcome, data = result(name), first(4)
     again = bf.attack(outcome.name, data.classifier, data.images, data.labels, seed=outcome.seed, **outcome.options)
     assert dict(again.options) == dict(outcome.options)
@@ -171,7 +171,7 @@ def test_images_with_nan_or_out_of_bounds_are_refused(name: str, value: float, c
 
 
 @every
-def test_eight_bit_results_lie_on_the_grid_and_are_asked_again(name: str) -> None:
+def test_eight_bit_results_lie_on_the_grid_and_are_classified_again(name: str) -> None:
     outcome, data = run_attack(name, targets(name), eight_bit=True), targets(name)
     levels = outcome.images[outcome.success] * 255
     assert outcome.success.any()

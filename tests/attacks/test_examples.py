@@ -68,28 +68,28 @@ def test_clean_and_noisy_images_are_classified_correctly_and_successes_are_not()
         )
 
 
-def test_the_funnel_counts_what_fell() -> None:
-    loud = examples_of(attacks="bim-fixed")  # so much noise that some noisy twins are misclassified
-    counts = dict(loud.counts)
+def test_the_counts_say_how_many_images_each_step_leaves() -> None:
+    examples = examples_of(attacks="bim-fixed")  # so much noise that some noisy twins are misclassified
+    counts = dict(examples.counts)
     assert list(counts) == ["given", "classified correctly", "noisy twin too"]
     assert counts["given"] == 24
     assert counts["classified correctly"] == 24 - digits().wrong
-    assert counts["noisy twin too"] == len(loud) < 22
+    assert counts["noisy twin too"] == len(examples) < 22
 
 
 def test_rows_in_which_an_attack_failed_stay_and_are_masked() -> None:
     examples = examples_of(attacks={"bim": "bim", "cw-l2": WEAK})
-    lost = ~examples.success["cw-l2"]
-    assert 0 < int(lost.sum()) < len(examples)
-    assert torch.equal(examples.adversarial["cw-l2"][lost], examples.clean[lost])
+    failed = ~examples.success["cw-l2"]
+    assert 0 < int(failed.sum()) < len(examples)
+    assert torch.equal(examples.adversarial["cw-l2"][failed], examples.clean[failed])
     assert examples.success["bim"].all()
-    assert len(examples.for_attack("cw-l2")) == int((~lost).sum())
+    assert len(examples.for_attack("cw-l2")) == int((~failed).sum())
 
 
 @pytest.mark.parametrize("noise", ["median", "mean"])
 def test_noise_is_as_long_as_the_perturbations(noise: str) -> None:
     examples = examples_of(noise=noise)
-    assert len(examples) == 22  # no noisy twin fell, so that both are over the same images
+    assert len(examples) == 22  # no noisy twin was dropped, so both are over the same images
     centre = torch.mean if noise == "mean" else lambda values: values.quantile(0.5)
     added, moved = (
         lengths(examples.noisy["noisy"], examples.clean),
@@ -101,13 +101,13 @@ def test_noise_is_as_long_as_the_perturbations(noise: str) -> None:
 
 
 def test_only_the_attacks_of_noise_from_set_the_level_of_the_noise() -> None:
-    attacks = {"bim": "bim", "loud": bf.make_attack("bim-fixed", eps=0.3)}
+    attacks = {"bim": "bim", "strong": bf.make_attack("bim-fixed", eps=0.3)}
     alone, both = examples_of(attacks="bim"), examples_of(attacks=attacks, noise_from=["bim"])
-    assert both.attacks == ("bim", "loud")
+    assert both.attacks == ("bim", "strong")
     assert both.noise_levels["noisy"] == alone.noise_levels["noisy"]
     assert both.ids == alone.ids
     assert torch.equal(both.noisy["noisy"], alone.noisy["noisy"])
-    assert int(both.success["loud"].sum()) > 10
+    assert int(both.success["strong"].sum()) > 10
     assert examples_of(attacks=attacks).noise_levels["noisy"] > alone.noise_levels["noisy"]
 
 
@@ -169,7 +169,7 @@ def test_another_batch_gives_the_same_successes() -> None:
     assert other.noise_levels["noisy"] == pytest.approx(one.noise_levels["noisy"], rel=0.01)
 
 
-def test_one_attack_can_be_had_at_several_strengths() -> None:
+def test_one_attack_can_be_run_at_several_strengths() -> None:
     examples = examples_of(attacks={f"bim-fixed@{eps}": bf.make_attack("bim-fixed", eps=eps) for eps in (0.1, 0.2)})
     assert examples.attacks == ("bim-fixed@0.1", "bim-fixed@0.2")
     assert [
@@ -259,13 +259,13 @@ def test_a_damaged_entry_is_made_again(tmp_path: Path) -> None:
     [{"seed": 1}, {"attacks": bf.make_attack("bim-fixed", iterations=9)}, {"eight_bit": True}, {"batch": 3}],
     ids=str,
 )
-def test_other_options_are_other_work(tmp_path: Path, change: dict[str, Any]) -> None:
+def test_images_are_attacked_anew_with_other_options(tmp_path: Path, change: dict[str, Any]) -> None:
     assert cached(tmp_path) == 0
     assert cached(tmp_path, **change) == 0
     assert cached(tmp_path) == 22
 
 
-def test_other_images_labels_and_ids_are_other_work_for_their_chunks_only(tmp_path: Path) -> None:
+def test_other_images_and_ids_are_attacked_anew_in_their_chunks_only(tmp_path: Path) -> None:
     data = digits()
     cached(tmp_path)
     images = data.images.clone()
@@ -290,7 +290,7 @@ class Scaled(nn.Module):
         return logits
 
 
-class Otherwise(Scaled):
+class OtherOperation(Scaled):
     def forward(self, images: Tensor) -> Tensor:
         logits: Tensor = self.inner(F.relu6(images) * self.factor)
         return logits
@@ -302,11 +302,11 @@ def nudged(module: nn.Module) -> nn.Module:
     return module
 
 
-def test_another_network_is_other_work() -> None:
+def test_another_network_has_another_digest() -> None:
     models = [
         bf.Classifier(Scaled()),
         bf.Classifier(Scaled(1.5)),
-        bf.Classifier(Otherwise()),
+        bf.Classifier(OtherOperation()),
         bf.Classifier(nudged(Scaled())),
         bf.Classifier(Scaled().double()),
         bf.Classifier(Scaled(), bounds=(-1.0, 1.0)),
@@ -318,19 +318,19 @@ def test_another_network_is_other_work() -> None:
     assert classifier_digest(bf.Classifier(Scaled()), (1, 8, 8)) == classifier_digest(models[0], (1, 8, 8))
 
 
-class Held(Scaled):
-    """The same with a factor that an attribute holds in some other way."""
+class IndirectFactor(Scaled):
+    """The same with a second factor, which a function returns."""
 
-    def __init__(self, held: Callable[[], float]) -> None:
+    def __init__(self, stored_factor: Callable[[], float]) -> None:
         super().__init__()
-        self.held = held
+        self.stored_factor = stored_factor
 
     def forward(self, images: Tensor) -> Tensor:
-        return super().forward(images) * self.held()
+        return super().forward(images) * self.stored_factor()
 
 
 @pytest.mark.parametrize(
-    "held",
+    "stored",
     [
         lambda factor: lambda: factor,
         lambda factor: partial(float, factor),
@@ -339,8 +339,12 @@ class Held(Scaled):
     ],
     ids=["closure", "partial", "tensor", "array"],
 )
-def test_a_network_that_computes_with_other_numbers_is_other_work(held: Callable[[float], Callable[[], float]]) -> None:
-    digests = [classifier_digest(bf.Classifier(Held(held(factor))), (1, 8, 8)) for factor in (1.0, 1.0, 1.0 + 1e-6)]
+def test_a_network_that_computes_with_other_numbers_has_another_digest(
+    stored: Callable[[float], Callable[[], float]],
+) -> None:
+    digests = [
+        classifier_digest(bf.Classifier(IndirectFactor(stored(factor))), (1, 8, 8)) for factor in (1.0, 1.0, 1.0 + 1e-6)
+    ]
     assert digests[0] == digests[1] != digests[2]
 
 
@@ -354,7 +358,7 @@ def entries(cache: Path) -> int:
 
 
 def test_a_killed_run_goes_on_and_gives_what_an_undisturbed_one_gives(tmp_path: Path) -> None:
-    maker.keep(digits(), tmp_path)
+    maker.save_inputs(digits(), tmp_path)
     quiet, shared = tmp_path / "quiet", tmp_path / "shared"
     undisturbed = start(tmp_path, quiet, tmp_path / "undisturbed.bf")
     killed = start(tmp_path, shared, tmp_path / "killed.bf")
@@ -376,11 +380,11 @@ def test_a_killed_run_goes_on_and_gives_what_an_undisturbed_one_gives(tmp_path: 
     assert entries(shared) == entries(quiet)
 
 
-def test_the_bar_tells_success_and_distance(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_progress_bar_shows_success_and_distance(capsys: pytest.CaptureFixture[str]) -> None:
     examples_of(show_progress=True)
-    drawn = capsys.readouterr().err
-    assert "22/22" in drawn
-    assert "success 1.000, median L2 0." in drawn
+    output = capsys.readouterr().err
+    assert "22/22" in output
+    assert "success 1.000, median L2 0." in output
 
 
 def shifted(data: Digits) -> Tensor:
@@ -434,7 +438,7 @@ def test_an_attack_that_never_succeeds_beside_one_that_does_is_masked() -> None:
 
 
 class Dark(nn.Module):
-    """Tells the share of bright pixels: nearly black images are 0, and all pixels must turn white for 1."""
+    """Predicts 1 where the mean brightness is above 0.8, which takes black images nearly to white, else 0."""
 
     def forward(self, images: Tensor) -> Tensor:
         bright = images.flatten(1).mean(1)
@@ -450,8 +454,8 @@ def test_noise_that_cannot_be_long_enough_is_refused() -> None:
         )
 
 
-class Nervous(nn.Module):
-    """Tells 0 for even images only."""
+class NoiseSensitive(nn.Module):
+    """Predicts 0 only where all pixels are nearly equal."""
 
     def forward(self, images: Tensor) -> Tensor:
         spread = images.flatten(1).var(1)
@@ -460,7 +464,7 @@ class Nervous(nn.Module):
 
 def test_noisy_twins_that_are_all_misclassified_are_refused() -> None:
     images = torch.full((4, 1, 8, 8), 0.5) + torch.linspace(0, 1e-4, 64).view(1, 1, 8, 8)
-    classifier = bf.Classifier(Nervous())
+    classifier = bf.Classifier(NoiseSensitive())
     with pytest.raises(InputError, match=r"with noise of level .* none of the 4 images is classified correctly"):
         examples_of(Digits(classifier, images, torch.zeros(4).long(), 0), attacks="bim-fixed")
 

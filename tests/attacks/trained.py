@@ -41,9 +41,9 @@ def network() -> nn.Sequential:
 @cache
 def digits() -> Digits:
     """Trained once per process, in about two seconds: 2 misclassified images and 22 others."""
-    found = load_digits()
-    images = torch.from_numpy(found.images).float().unsqueeze(1) / 16
-    labels = torch.from_numpy(found.target)
+    dataset = load_digits()
+    images = torch.from_numpy(dataset.images).float().unsqueeze(1) / 16
+    labels = torch.from_numpy(dataset.target)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         module = network()
@@ -54,11 +54,11 @@ def digits() -> Digits:
                 torch.autograd.backward(F.cross_entropy(module(images[part]), labels[part]))
                 optimiser.step()
     module.zero_grad()
-    held, truth = images[TRAIN:], labels[TRAIN:]
-    right = module.eval()(held).argmax(1) == truth
+    test_images, test_labels = images[TRAIN:], labels[TRAIN:]
+    right = module.eval()(test_images).argmax(1) == test_labels
     order = torch.cat([(~right).nonzero().flatten()[:2], right.nonzero().flatten()[:22]])
     classifier = bf.Classifier(module, bounds=(0.0, 1.0), size=8, channels=1)
-    return Digits(classifier, held[order], truth[order], 2)
+    return Digits(classifier, test_images[order], test_labels[order], 2)
 
 
 def first(count: int) -> Digits:
@@ -76,7 +76,7 @@ def in_float64() -> Digits:
 
 
 def unbeatable() -> bf.Classifier:
-    """A classifier that says 0 whatever it sees."""
+    """A classifier that predicts 0 for every image."""
     head = nn.Linear(64, 10)
     with torch.no_grad():
         head.weight.zero_()
