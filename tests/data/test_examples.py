@@ -23,7 +23,7 @@ def images(seed: int) -> torch.Tensor:
 
 
 def fields(**changed: Any) -> dict[str, Any]:
-    """What a sound record with two attacks is made of."""
+    """The fields of a valid record with two attacks."""
     return {
         "clean": images(0),
         "noisy": {"noisy": images(1)},
@@ -53,7 +53,7 @@ def same(one: Examples, other: Examples) -> bool:
     return tensors and grouped and all(getattr(one, name) == getattr(other, name) for name in plain)
 
 
-def test_a_record_tells_its_length_its_attacks_and_itself() -> None:
+def test_a_record_has_a_length_attacks_and_a_repr() -> None:
     examples = Examples(**fields())
     assert len(examples) == N
     assert examples.attacks == ("bim", "cw-l2")
@@ -106,7 +106,7 @@ def test_examples_may_be_clean_images_only(tmp_path: Path) -> None:
     assert same(clean, Examples.load(tmp_path / "a.bf"))
 
 
-def test_an_attack_that_is_not_held_is_refused() -> None:
+def test_an_attack_that_is_not_in_the_record_is_refused() -> None:
     with pytest.raises(OptionError, match="attack is 'bin'; allowed: bim, cw-l2; did you mean 'bim'"):
         Examples(**fields()).for_attack("bin")
 
@@ -193,7 +193,7 @@ def test_saving_and_loading_gives_the_same_record(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["a.bf"]
 
 
-def test_tensors_that_share_memory_or_lie_askew_are_saved_too(tmp_path: Path) -> None:
+def test_tensors_that_share_memory_or_are_not_contiguous_are_saved_too(tmp_path: Path) -> None:
     clean = images(0).to(memory_format=torch.channels_last)
     examples = Examples(
         **fields(clean=clean, noisy={"noisy": clean}, adversarial={"bim": clean.flip(0), "cw-l2": clean})
@@ -208,7 +208,7 @@ def test_the_same_record_is_saved_as_the_same_bytes(tmp_path: Path) -> None:
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
-def test_the_manifest_can_be_read_without_us(tmp_path: Path) -> None:
+def test_the_manifest_can_be_read_with_safetensors_alone(tmp_path: Path) -> None:
     Examples(**fields()).save(tmp_path / "a.bf")
     with safe_open(tmp_path / "a.bf", framework="numpy") as file:
         manifest = json.loads(file.metadata()["manifest"])

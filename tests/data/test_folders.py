@@ -31,18 +31,18 @@ def save(path: Path, pixels: NDArray[np.uint8], **options: Any) -> None:
 @pytest.fixture
 def classed(tmp_path: Path) -> Path:
     """A folder with a sub-folder for each of three classes."""
-    home = tmp_path / "animals"
+    root = tmp_path / "animals"
     for file, pixels in zip(FILES, PIXELS, strict=True):
-        save(home / file, pixels)
-    return home
+        save(root / file, pixels)
+    return root
 
 
-def tabled(home: Path, table: str, count: int = 3) -> Path:
+def tabled(root: Path, table: str, count: int = 3) -> Path:
     """A folder with 0.png, 1.png, ... and a labels.csv."""
     for place in range(count):
-        save(home / f"{place}.png", PIXELS[place])
-    (home / "labels.csv").write_text(table, encoding="utf-8")
-    return home
+        save(root / f"{place}.png", PIXELS[place])
+    (root / "labels.csv").write_text(table, encoding="utf-8")
+    return root
 
 
 def test_class_folders_give_their_images(classed: Path) -> None:
@@ -134,13 +134,13 @@ def test_tables_are_read_however_they_are_spelled(tmp_path: Path, table: str) ->
 
 
 def test_one_of_several_label_columns_must_be_named(tmp_path: Path) -> None:
-    home = tabled(tmp_path / "home", "file,label8,label1000,class_name\n0.png,0,13,junco\n1.png,1,129,spoonbill\n")
-    assert open_source(f"{home}:label8").classes == ("junco", "spoonbill")
-    assert open_source(f"{home}:label1000").labels.tolist() == [13, 129]
-    with pytest.raises(OptionError, match=r"not clear; its columns are file, label8, .* as in home:label8"):
-        open_source(str(home))
+    root = tabled(tmp_path / "birds", "file,label8,label1000,class_name\n0.png,0,13,junco\n1.png,1,129,spoonbill\n")
+    assert open_source(f"{root}:label8").classes == ("junco", "spoonbill")
+    assert open_source(f"{root}:label1000").labels.tolist() == [13, 129]
+    with pytest.raises(OptionError, match=r"not clear; its columns are file, label8, .* as in birds:label8"):
+        open_source(str(root))
     with pytest.raises(OptionError, match="column is 'label9'; its columns are"):
-        open_source(f"{home}:label9")
+        open_source(f"{root}:label9")
 
 
 def test_a_table_wins_over_sub_folders_and_names_files_in_them(classed: Path) -> None:
@@ -184,9 +184,9 @@ def test_a_table_that_is_no_text_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("label", ["-1", "1000000", "99999999999999999999999"])
 def test_a_number_that_is_no_place_of_a_class_is_refused(label: str, tmp_path: Path) -> None:
-    home = tabled(tmp_path, f"file,label\n0.png,0\n1.png,{label}\n2.png,1\n")
+    root = tabled(tmp_path, f"file,label\n0.png,0\n1.png,{label}\n2.png,1\n")
     with pytest.raises(InputError, match=f"line 3 has the label {label}; labels count classes from 0, 1,000,000 at"):
-        folder(home)
+        folder(root)
     if len(label) < 19:
         with pytest.raises(InputError, match=f"label {label} is"):
             ArraySource("a", PIXELS[:2], np.array([0, int(label)]))
@@ -318,7 +318,7 @@ def test_the_stated_size_is_that_of_the_upright_picture(tmp_path: Path, orientat
     assert read_size(path) == ((7, 5) if orientation in (6, 8) else (5, 7))
 
 
-def test_the_digest_of_a_folder_tells_contents_apart(classed: Path) -> None:
+def test_the_digest_of_a_folder_changes_with_its_contents(classed: Path) -> None:
     digests = [folder(classed).digest, folder(classed, channels=1).digest, folder(classed, size=4).digest]
     assert folder(classed).digest == digests[0]
     (classed / "cat" / "a.png").rename(classed / "dog" / "c.png")
@@ -328,22 +328,22 @@ def test_the_digest_of_a_folder_tells_contents_apart(classed: Path) -> None:
     assert len(set(digests)) == 5
 
 
-def test_a_credit_is_told_image_by_image(tmp_path: Path) -> None:
-    home = tabled(
+def test_each_image_has_its_own_credit(tmp_path: Path) -> None:
+    root = tabled(
         tmp_path / "photos",
         "file,label,author\n0.png,0,O&#x27;Ann\n./1.png,1,{label} Bo\n2.png,1,Cāŗy\n",
     )
-    credit = image_credits(f"{home}:label", "{author}, class {label}, CC BY")
-    texts = [credit(name) for name in open_source(f"{home}:label").ids]
+    credit = image_credits(f"{root}:label", "{author}, class {label}, CC BY")
+    texts = [credit(name) for name in open_source(f"{root}:label").ids]
     assert texts == ["O'Ann, class 0, CC BY", "{label} Bo, class 1, CC BY", "Cāŗy, class 1, CC BY"]
     assert credit("of another source.png") == ""
     assert image_credits("digits", "by one and all")("7") == "by one and all"
 
 
 def test_a_credit_whose_column_is_not_there_is_refused(tmp_path: Path) -> None:
-    home = tabled(tmp_path / "photos", "file,label\n0.png,0\n1.png,1\n2.png,1\n")
+    root = tabled(tmp_path / "photos", "file,label\n0.png,0\n1.png,1\n2.png,1\n")
     with pytest.raises(OptionError, match=r"but 'author' is no column of .*labels\.csv; allowed: file, label"):
-        image_credits(str(home), "by {author}")
+        image_credits(str(root), "by {author}")
     with pytest.raises(OptionError, match=r"credit is 'by \{author\}', but digits has no labels\.csv with 'author'"):
         image_credits("digits", "by {author}")
 

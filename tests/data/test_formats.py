@@ -43,8 +43,8 @@ def write_cifar10(path: Path, labels: NDArray[np.uint8] = LABELS) -> Path:
 
 def write_svhn(path: Path, *, packed: bool = False) -> Path:
     """One of SVHN's files; the digit 0 is stored as 10."""
-    held = {"X": COLOUR.transpose(1, 2, 3, 0), "y": np.where(LABELS == 0, 10, LABELS)[:, None].astype(np.uint8)}
-    savemat(path, held, do_compression=packed)
+    arrays = {"X": COLOUR.transpose(1, 2, 3, 0), "y": np.where(LABELS == 0, 10, LABELS)[:, None].astype(np.uint8)}
+    savemat(path, arrays, do_compression=packed)
     return path
 
 

@@ -29,7 +29,7 @@ def test_other_groups_are_another_source() -> None:
     assert len({GroupedSource(pets(), {"a": [one], "b": [2, 3]}).digest for one in (0, 1, "ant")}) == 2
 
 
-def test_groups_that_the_source_knows_nothing_of_are_told() -> None:
+def test_groups_unknown_to_the_source_are_listed() -> None:
     assert GroupedSource(pets(), {"a": [0], "b": ["dog"]}).unknown_groups() == []
     assert GroupedSource(pets(), {"a": [0], "b": [7], "c": ["dgo", 1]}).unknown_groups() == ["b", "dgo"]
 

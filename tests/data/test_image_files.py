@@ -38,7 +38,7 @@ def with_alpha(*, clear: int) -> Image.Image:
 
 
 def png(width: int, height: int, depth: int, colour: int, rows: bytes) -> bytes:
-    """A PNG file written by hand; its header may lie."""
+    """A PNG file written by hand; its header may be wrong."""
     header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
     chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b"")]
     packed = (struct.pack(">I", len(body)) + kind + body for kind, body in chunks)

@@ -19,7 +19,7 @@ LABELS = np.array([0, 1, 2, 0, 1, 2])
 
 
 def saved(folder: Path, **arrays: Any) -> Path:
-    path = folder / "held.npz"
+    path = folder / "arrays.npz"
     np.savez_compressed(path, **arrays)
     return path
 
@@ -84,14 +84,14 @@ def test_npz_with_x_and_y_is_read(tmp_path: Path) -> None:
     assert np.array_equal(source.pixels([4, 0]), COLOUR[[4, 0]])
     assert source.labels.dtype == np.int64
     assert source.labels.tolist() == LABELS.tolist()
-    assert source.ids[:2] == ("held/00000", "held/00001")
+    assert source.ids[:2] == ("arrays/00000", "arrays/00001")
 
 
 def test_a_part_of_an_npz_keeps_the_classes_of_the_whole(tmp_path: Path) -> None:
     source = npz(parts_saved(tmp_path), "test")
     assert len(source) == 2
     assert source.classes == ("0", "1", "2")
-    assert source.ids == ("held/test/00000", "held/test/00001")
+    assert source.ids == ("arrays/test/00000", "arrays/test/00001")
 
 
 def test_only_labels_of_parts_count_among_the_classes_of_an_npz(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_an_npz_that_does_not_fit_is_refused_with_the_reason(
 ) -> None:
     with pytest.raises(InputError, match=re.escape(complaint)) as caught:
         npz(saved(tmp_path, **arrays))
-    assert str(caught.value).startswith(f"{tmp_path / 'held.npz'}: ")
+    assert str(caught.value).startswith(f"{tmp_path / 'arrays.npz'}: ")
 
 
 def test_parts_that_are_not_there_are_refused(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_a_truncated_npz_is_refused(tmp_path: Path, share: float) -> None:
 
 
 def test_a_damaged_npz_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "held.npz"
+    path = tmp_path / "arrays.npz"
     np.savez(path, x=COLOUR, y=LABELS)
     content = bytearray(path.read_bytes())
     content[300] ^= 0xFF
@@ -205,7 +205,7 @@ def test_array_sources_refuse_ids_and_classes_that_do_not_fit() -> None:
         ArraySource("s", COLOUR, LABELS, classes=("cat", "dog"))
 
 
-def test_what_a_source_gives_may_be_changed_but_not_what_it_holds() -> None:
+def test_pixels_are_a_copy_and_the_images_of_a_source_are_read_only() -> None:
     source = ArraySource("s", COLOUR.copy(), LABELS)
     source.pixels([0])[:] = 0
     assert np.array_equal(source.pixels([0]), COLOUR[:1])
@@ -223,16 +223,16 @@ def test_what_a_source_gives_may_be_changed_but_not_what_it_holds() -> None:
         ([True] * 6, "indices are bool"),
     ],
 )
-def test_places_that_are_not_there_are_refused(indices: Any, complaint: str) -> None:
+def test_indices_outside_the_source_are_refused(indices: Any, complaint: str) -> None:
     with pytest.raises(InputError, match=re.escape(complaint)):
         ArraySource("s", COLOUR, LABELS).pixels(indices)
 
 
-def test_no_places_give_no_images() -> None:
+def test_no_indices_give_no_images() -> None:
     assert ArraySource("s", COLOUR, LABELS).pixels([]).shape == (0, 5, 7, 3)
 
 
-def test_the_digest_tells_contents_apart() -> None:
+def test_the_digest_changes_with_the_contents() -> None:
     def digest(**changed: Any) -> str:
         return ArraySource(**{"name": "s", "images": COLOUR, "labels": LABELS} | changed).digest
 
@@ -249,7 +249,7 @@ def test_the_digest_tells_contents_apart() -> None:
     assert len({digest(**change) for change in changes}) == len(changes)
 
 
-def test_digests_tell_where_a_part_ends() -> None:
+def test_digests_depend_on_where_a_part_ends() -> None:
     assert digest_of(["ab", "c"]) != digest_of(["a", "bc"])
     assert digest_of([COLOUR]) != digest_of([COLOUR.reshape(-1)])
 
@@ -292,5 +292,5 @@ def test_a_file_that_may_not_be_opened_is_refused(tmp_path: Path, monkeypatch: p
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "open", closed)
-    with pytest.raises(InputError, match=r"held\.npz: it cannot be opened \(Permission denied\)"):
+    with pytest.raises(InputError, match=r"arrays\.npz: it cannot be opened \(Permission denied\)"):
         open_source(str(path))

@@ -72,7 +72,7 @@ def test_shares_are_exact_where_they_can_be() -> None:
     }
 
 
-def test_small_classes_do_not_pull_the_totals_away() -> None:
+def test_small_classes_do_not_shift_the_totals() -> None:
     ids, labels = rows([10] * 10)  # 6.4, 1.6 and 2 of each
     assert [len(part) for part in split(ids, labels, seed=1).values()] == [64, 16, 20]
 
