@@ -12,8 +12,10 @@ RATE = 0.1
 @cache
 def detector() -> bf.Detector:
     """MBF fitted to bim."""
-    made = toys()
-    return bf.fit("mbf", made.classifier, made.fitted.for_attack("bim"), show_progress=False, C=10.0, gamma="scale")
+    toy_data = toys()
+    return bf.fit(
+        "mbf", toy_data.classifier, toy_data.fitted.for_attack("bim"), show_progress=False, C=10.0, gamma="scale"
+    )
 
 
 @cache
@@ -25,7 +27,7 @@ def guard() -> bf.Guard:
 @cache
 def other_guard(name: str, **options: Any) -> bf.Guard:
     """A guard with another detector."""
-    made = toys()
-    examples = made.fitted.for_attack("bim")
-    fitted = bf.fit(name, made.classifier, examples, show_progress=False, C=1.0, gamma=1.0, **options)
-    return bf.Guard.calibrated(fitted, made.tested.clean, 0.1)
+    toy_data = toys()
+    examples = toy_data.fitted.for_attack("bim")
+    fitted = bf.fit(name, toy_data.classifier, examples, show_progress=False, C=1.0, gamma=1.0, **options)
+    return bf.Guard.calibrated(fitted, toy_data.tested.clean, 0.1)

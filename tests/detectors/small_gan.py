@@ -16,7 +16,7 @@ def stripes() -> Tensor:
 
 
 def training(images: Tensor, *, width: int = 4, seed: int = 0) -> GanTraining:
-    """Its beginning."""
+    """A training that has not begun."""
     return GanTraining(images, (0.0, 1.0), torch.device("cpu"), width, 2e-3, seed)
 
 

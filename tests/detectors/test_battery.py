@@ -39,9 +39,9 @@ def clean_for(name: str) -> LabelledImages | None:
 @cache
 def fitted(name: str) -> Detector:
     """One detector of each kind, fitted to bim."""
-    made = toys()
-    examples = made.fitted.for_attack("bim")
-    return fit(name, made.classifier, examples, clean=clean_for(name), show_progress=False, **CASES[name].options)
+    toy_data = toys()
+    examples = toy_data.fitted.for_attack("bim")
+    return fit(name, toy_data.classifier, examples, clean=clean_for(name), show_progress=False, **CASES[name].options)
 
 
 @pytest.fixture(params=NAMES)
@@ -80,16 +80,16 @@ def test_fitting_leaves_the_method_as_it_was(name: str) -> None:
 
 @names
 def test_fitting_again_gives_the_same_scores(name: str) -> None:
-    made = toys()
+    toy_data = toys()
     again = fit(
         name,
-        made.classifier,
-        made.fitted.for_attack("bim"),
+        toy_data.classifier,
+        toy_data.fitted.for_attack("bim"),
         clean=clean_for(name),
         show_progress=False,
         **CASES[name].options,
     )
-    images = made.tested.clean[:6]
+    images = toy_data.tested.clean[:6]
     assert np.array_equal(again.score(images), fitted(name).score(images))
 
 
@@ -192,19 +192,19 @@ def test_a_switch_is_on_or_off(name: str) -> None:
 
 @names
 def test_options_survive_json(name: str) -> None:
-    made = make_method(name, **CASES[name].options)
-    assert make_method(made.name, **json.loads(json.dumps(made.as_dict()))) == made
+    method = make_method(name, **CASES[name].options)
+    assert make_method(method.name, **json.loads(json.dumps(method.as_dict()))) == method
 
 
 @names
-def test_images_beyond_the_examples_are_taken_only_where_they_may(name: str) -> None:
-    made = toys()
+def test_images_beyond_the_examples_are_either_required_or_refused(name: str) -> None:
+    toy_data = toys()
     if DETECTORS[name]().clean_images == "required":
         with pytest.raises(InputError, match="pass clean=Labelled"):
-            fit(name, made.classifier, made.fitted, **CASES[name].options)
+            fit(name, toy_data.classifier, toy_data.fitted, **CASES[name].options)
     else:
         with pytest.raises(InputError, match="leave clean out"):
-            fit(name, made.classifier, made.fitted, clean=made.clean, **CASES[name].options)
+            fit(name, toy_data.classifier, toy_data.fitted, clean=toy_data.clean, **CASES[name].options)
 
 
 def test_detectors_that_observe_share_one_forward_pass() -> None:
@@ -222,8 +222,8 @@ def test_detectors_that_observe_share_one_forward_pass() -> None:
     finally:
         handle.remove()
     assert calls == 2
-    for found, alone in zip(shared, together, strict=True):
-        assert np.array_equal(found, alone.score(toys().tested.clean, batch=20))
+    for scores, detector in zip(shared, together, strict=True):
+        assert np.array_equal(scores, detector.score(toys().tested.clean, batch=20))
 
 
 def test_detectors_of_two_classifiers_are_not_mixed() -> None:
@@ -232,49 +232,52 @@ def test_detectors_of_two_classifiers_are_not_mixed() -> None:
         score_many([fitted("mbf"), other], toys().tested.clean)
 
 
-def strangers(count: int) -> list[str]:
+def other_ids(count: int) -> list[str]:
     return [f"query-{row}" for row in range(count)]
 
 
 @cache
 def cached(name: str) -> tuple[Extractor, FeatureCache]:
     """An extractor learned with a cache, so that fits may share what they can, and the cache."""
-    made = toys()
-    examples = made.fitted.for_attack("bim")
+    toy_data = toys()
+    examples = toy_data.fitted.for_attack("bim")
     references = LabelledImages(examples.clean, examples.labels, examples.ids)
     pool = [examples.clean, examples.noisy["noisy"], examples.adversarial["bim"]]
-    cache = FeatureCache(made.classifier, "network", pool, reference_pool=references)
+    cache = FeatureCache(toy_data.classifier, "network", pool, reference_pool=references)
     options = CASES[name].options
-    detector = fit(name, made.classifier, examples, clean=clean_for(name), cache=cache, show_progress=False, **options)
+    detector = fit(
+        name, toy_data.classifier, examples, clean=clean_for(name), cache=cache, show_progress=False, **options
+    )
     return detector.extractor, cache
 
 
 @names
 def test_cached_features_equal_plain_ones(name: str) -> None:
-    made = toys()
+    toy_data = toys()
     extractor, cache = cached(name)
-    examples = made.fitted.for_attack("bim")
+    examples = toy_data.fitted.for_attack("bim")
     images, ids = examples.noisy["noisy"][:20], examples.ids[:20]
-    (plain,) = extract(made.classifier, [extractor], images, ids, show_progress=False)
+    (plain,) = extract(toy_data.classifier, [extractor], images, ids, show_progress=False)
     assert torch.allclose(cache.features(extractor, images, ids), plain, rtol=1e-3, atol=1e-5)
 
 
 @names
 def test_ids_change_nothing_but_the_finish(name: str) -> None:
-    made = toys()
+    toy_data = toys()
     extractor, _ = cached(name)
-    examples = made.fitted.for_attack("bim")
+    examples = toy_data.fitted.for_attack("bim")
     images, ids = examples.clean[:6], examples.ids[:6]
     for leaf in extractor.leaves():
         for part in leaf.cacheable_parts():
             own, other = (
-                extract(made.classifier, [part], images, names, show_progress=False)[0] for names in (ids, strangers(6))
+                extract(toy_data.classifier, [part], images, names, show_progress=False)[0]
+                for names in (ids, other_ids(6))
             )
             assert torch.equal(own, other)
             assert part.cacheable_parts() == (part,)
 
 
-def test_an_extractor_comes_back_from_its_state(detector: Detector) -> None:
+def test_an_extractor_is_restored_from_its_state(detector: Detector) -> None:
     ids, images = toys().fitted.ids[:6], toys().fitted.noisy["noisy"][:6]
     leaves = detector.extractor.leaves()
     again = [type(leaf).from_state(detector.classifier, leaf.state(), {}) for leaf in leaves]
@@ -292,7 +295,7 @@ def test_every_feature_has_a_name(detector: Detector) -> None:
 
 def test_gradients_reach_the_images_of_detectors_that_observe(detector: Detector) -> None:
     leaf = toys().tested.clean[:3].clone().requires_grad_()
-    logits, features, scores = detector.forward(leaf, strangers(3))
+    logits, features, scores = detector.forward(leaf, other_ids(3))
     assert len(logits) == len(features) == len(scores) == 3
     if detector.needs == {"forward"}:
         (gradient,) = torch.autograd.grad(scores.sum(), leaf)
@@ -312,20 +315,20 @@ def combined(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 @names
-def test_two_detectors_stand_side_by_side_under_one_head(name: str, tmp_path: Path) -> None:
-    made = toys()
-    examples, images = made.fitted.for_attack("bim"), made.tested.adversarial["bim"][:5]
+def test_two_detectors_share_one_head(name: str, tmp_path: Path) -> None:
+    toy_data = toys()
+    examples, images = toy_data.fitted.for_attack("bim"), toy_data.tested.adversarial["bim"][:5]
     for both, options in combined(name):
-        detector = fit(both, made.classifier, examples, clean=clean_for(name), show_progress=False, **options)
+        detector = fit(both, toy_data.classifier, examples, clean=clean_for(name), show_progress=False, **options)
         assert isinstance(detector.extractor, Concatenated)
         assert isinstance(detector.head, Svm)
         assert detector.method.name == both
         assert detector.needs <= detector.method.needs
-        ids = strangers(5)
-        (features,) = extract(made.classifier, [detector.extractor], images, ids, show_progress=False)
-        apart = extract(made.classifier, detector.extractor.parts, images, ids, show_progress=False)
+        ids = other_ids(5)
+        (features,) = extract(toy_data.classifier, [detector.extractor], images, ids, show_progress=False)
+        apart = extract(toy_data.classifier, detector.extractor.parts, images, ids, show_progress=False)
         assert torch.equal(features, torch.cat(apart, 1))
         detector.save(tmp_path / "both.bf")
-        again = load(tmp_path / "both.bf", made.classifier)
+        again = load(tmp_path / "both.bf", toy_data.classifier)
         assert np.array_equal(again.score(images), detector.score(images))
         assert again.method == detector.method

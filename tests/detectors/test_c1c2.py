@@ -53,33 +53,33 @@ def naive(module: nn.Module, image: Tensor) -> list[float]:
     (name,) = content_ids(image)
     label = int(module(image).argmax())
     noise = torch.randn(image.shape[1:], generator=image_generator(3, f"c1 {name}")).to(image)
-    calm, shaken = (torch.softmax(module(x), 1) for x in (image, image + NOISE.sigma * noise))
+    clean, noisy = (torch.softmax(module(x), 1) for x in (image, image + NOISE.sigma * noise))
     other = int(torch.randint(1, 10, (), generator=image_generator(3, f"c2t {name}")))
     counts = [
         naive_steps(module, image, (label + other) % 10, 1, TOWARDS.step, TOWARDS.radius, TOWARDS.cap),
         naive_steps(module, image, label, -1, AWAY.step, AWAY.radius, AWAY.cap),
     ]
-    return [float((calm - shaken).detach().abs().sum()), *map(math.log, counts)]
+    return [float((clean - noisy).detach().abs().sum()), *map(math.log, counts)]
 
 
 def test_many_images_at_once_count_the_same_steps_as_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(c1c2, "batch_size", lambda *_, **__: 5)  # so that images wait for those before them
-    given = in_float64()
-    found = values(given.classifier, given.images)
-    wanted = [naive(given.classifier.module, image) for image in torch.split(given.images, 1)]
-    assert len(set(found[:, 1].tolist())) > 3
-    assert len(set(found[:, 2].tolist())) > 3
-    assert torch.allclose(found, torch.tensor(wanted, dtype=torch.float64), rtol=0, atol=1e-12)
+    data = in_float64()
+    features = values(data.classifier, data.images)
+    expected = [naive(data.classifier.module, image) for image in torch.split(data.images, 1)]
+    assert len(set(features[:, 1].tolist())) > 3
+    assert len(set(features[:, 2].tolist())) > 3
+    assert torch.allclose(features, torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-12)
 
 
 def test_steps_mean_the_same_whatever_the_bounds() -> None:
-    given = in_float64()
-    wide = bf.Classifier(given.classifier.module, bounds=(-1.0, 3.0), mean=[-1.0], std=[4.0], size=8, channels=1)
-    found = [
+    data = in_float64()
+    wide = bf.Classifier(data.classifier.module, bounds=(-1.0, 3.0), mean=[-1.0], std=[4.0], size=8, channels=1)
+    features = [
         values(classifier, images, ("c2u",))
-        for classifier, images in ((given.classifier, given.images), (wide, 4 * given.images - 1))
+        for classifier, images in ((data.classifier, data.images), (wide, 4 * data.images - 1))
     ]
-    assert torch.equal(*found)
+    assert torch.equal(*features)
 
 
 def test_an_image_that_no_gradient_moves_is_given_up_at_once() -> None:
@@ -93,23 +93,23 @@ def test_an_image_that_no_gradient_moves_is_given_up_at_once() -> None:
     images, labels = torch.rand(3, 1, 8, 8, generator=torch.Generator().manual_seed(0)), torch.zeros(3).long()
     classifier.layer_list((1, 8, 8))
     calls = 0
-    found = C2(False, 1.0, 0.5, 1000, 0).steps_to_flip(classifier, images, labels, labels)
+    steps = C2(False, 1.0, 0.5, 1000, 0).steps_to_flip(classifier, images, labels, labels)
     handle.remove()
-    assert found.tolist() == [1000, 1000, 1000]
+    assert steps.tolist() == [1000, 1000, 1000]
     assert calls == 1
 
 
 def test_a_module_without_gradients_is_refused_by_the_searches_only() -> None:
-    class Cut(nn.Module):
+    class NoGradient(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.inner = toys().classifier.module
 
         def forward(self, images: Tensor) -> Tensor:
-            found: Tensor = self.inner(images).detach()
-            return found
+            logits: Tensor = self.inner(images).detach()
+            return logits
 
-    classifier = bf.Classifier(Cut(), size=8, channels=1)
+    classifier = bf.Classifier(NoGradient(), size=8, channels=1)
     images = toys().tested.clean[:2]
     assert values(classifier, images, ("c1",)).shape == (2, 1)
     with pytest.raises(ClassifierError, match="take c1c2:c1"):
@@ -119,40 +119,42 @@ def test_a_module_without_gradients_is_refused_by_the_searches_only() -> None:
 def test_a_rank_is_the_share_of_benign_numbers_below() -> None:
     benign = torch.tensor([[1.0], [2.0], [2.0], [4.0]], dtype=torch.float64)
     numbers = torch.tensor([[0.0], [0.5], [1.0], [1.5], [2.0], [4.0], [7.0], [10.0]], dtype=torch.float64)
-    found = benign_ranks(numbers, benign, [10.0]).flatten().tolist()
-    assert found == pytest.approx([0, 1 / 16, 1 / 8, 5 / 16, 1 / 2, 7 / 8, 15 / 16, 1])
+    ranks = benign_ranks(numbers, benign, [10.0]).flatten().tolist()
+    assert ranks == pytest.approx([0, 1 / 16, 1 / 8, 5 / 16, 1 / 2, 7 / 8, 15 / 16, 1])
 
 
 def test_reaching_the_cap_outranks_every_benign_image_that_does_not() -> None:
     benign = torch.tensor([3.0, 10.0, 39.0], dtype=torch.float64).log().unsqueeze(1)
     reached = torch.tensor([[math.log(40)]], dtype=torch.float64)
-    found = benign_ranks(torch.cat([benign, reached]), benign, [math.log(40)]).flatten()
-    assert float(found[3]) == pytest.approx(1)
-    assert bool((found[:3] < 0.9).all())
+    ranks = benign_ranks(torch.cat([benign, reached]), benign, [math.log(40)]).flatten()
+    assert float(ranks[3]) == pytest.approx(1)
+    assert bool((ranks[:3] < 0.9).all())
 
 
 def test_under_the_authors_rules_the_score_is_the_greatest_rank() -> None:
-    made = toys()
+    toy_data = toys()
     detector = fit(
-        "c1c2", made.classifier, made.fitted.for_attack("bim"), rules="authors", show_progress=False, **QUICK
+        "c1c2", toy_data.classifier, toy_data.fitted.for_attack("bim"), rules="authors", show_progress=False, **QUICK
     )
     extractor = detector.extractor
     assert isinstance(extractor, GreatestRank)
     assert extractor.benign.shape == (2 * detector.summary["rows fitted"]["clean"], 3)
-    images = made.tested.clean[:5]
-    apart = torch.cat(extract(made.classifier, extractor.criteria, images, [""] * 5, show_progress=False), 1)
+    images = toy_data.tested.clean[:5]
+    apart = torch.cat(extract(toy_data.classifier, extractor.criteria, images, [""] * 5, show_progress=False), 1)
     greatest = [one.greatest for one in extractor.criteria]
-    wanted = benign_ranks(apart, extractor.benign, greatest).amax(1).numpy()
-    assert np.array_equal(detector.score(images), wanted)
-    assert wanted.min() >= 0
-    assert wanted.max() <= 1
+    expected = benign_ranks(apart, extractor.benign, greatest).amax(1).numpy()
+    assert np.array_equal(detector.score(images), expected)
+    assert expected.min() >= 0
+    assert expected.max() <= 1
 
 
 @pytest.mark.parametrize("word", WORDS)
-def test_an_id_with_a_criterion_behind_it_scores_that_one_alone(word: str) -> None:
-    made = toys()
+def test_an_id_that_ends_with_a_criterion_scores_that_one_alone(word: str) -> None:
+    toy_data = toys()
     assert make_method(f"c1c2:{word}", cap_t=5) == C1C2(criteria=word, cap_t=5)
-    detector = fit(f"c1c2:{word}", made.classifier, made.fitted.for_attack("bim"), C=1.0, gamma="scale", **QUICK)
+    detector = fit(
+        f"c1c2:{word}", toy_data.classifier, toy_data.fitted.for_attack("bim"), C=1.0, gamma="scale", **QUICK
+    )
     assert detector.summary["features"] == 1
 
 
@@ -165,7 +167,7 @@ def test_an_id_with_a_criterion_behind_it_scores_that_one_alone(word: str) -> No
         ("all", {"random", "gradients", "search"}),
     ],
 )
-def test_each_criterion_says_what_it_needs(criteria: str, needs: set[str]) -> None:
+def test_each_criterion_declares_what_it_needs(criteria: str, needs: set[str]) -> None:
     assert C1C2(criteria=criteria).needs == needs
 
 
@@ -184,11 +186,11 @@ def test_options_outside_their_range_are_refused(options: dict[str, Any]) -> Non
 
 
 def test_noise_is_chosen_by_the_examples() -> None:
-    made = toys()
-    detector = fit("c1c2:c1", made.classifier, made.fitted.for_attack("bim"), C=1.0, gamma="scale")
+    toy_data = toys()
+    detector = fit("c1c2:c1", toy_data.classifier, toy_data.fitted.for_attack("bim"), C=1.0, gamma="scale")
     assert detector.summary["learned"]["sigma"] in GRIDS["sigma"][1]
-    given = fit("c1c2:c1", made.classifier, made.fitted.for_attack("bim"), C=1.0, gamma="scale", sigma=0.02)
-    assert given.summary["learned"]["sigma"] == 0.02
+    fixed = fit("c1c2:c1", toy_data.classifier, toy_data.fitted.for_attack("bim"), C=1.0, gamma="scale", sigma=0.02)
+    assert fixed.summary["learned"]["sigma"] == 0.02
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,12 +209,12 @@ class TwoLevels(RunningExtractor):
 
 
 def chosen(head: str, trials: dict[float, TwoLevels], limit: float = 100.0) -> float:
-    made = toys()
-    data = FitData(made.fitted.for_attack("bim"), show_progress=False)
-    return best_value(make_method("c1c2", head=head), made.classifier, data, trials, "trial", limit)
+    toy_data = toys()
+    data = FitData(toy_data.fitted.for_attack("bim"), show_progress=False)
+    return best_value(make_method("c1c2", head=head), toy_data.classifier, data, trials, "trial", limit)
 
 
-def test_the_value_that_tells_the_examples_apart_best_is_chosen() -> None:
+def test_the_value_that_separates_the_examples_best_is_chosen() -> None:
     trials = {3.0: TwoLevels(0, 0, 1), 2.0: TwoLevels(0, 0.7, 1), 1.0: TwoLevels(0, 0.2, 1)}
     assert chosen("plain", trials) == 2.0
 
@@ -230,6 +232,6 @@ def test_no_smaller_step_is_tried_once_most_benign_images_reach_the_cap() -> Non
 
 def test_images_can_be_scored_in_inference_mode() -> None:
     images = toys().tested.clean[:3]
-    wanted = values(toys().classifier, images)
+    expected = values(toys().classifier, images)
     with torch.inference_mode():
-        assert torch.equal(values(toys().classifier, images.clone()), wanted)
+        assert torch.equal(values(toys().classifier, images.clone()), expected)

@@ -47,47 +47,47 @@ def draws(seed: int = 0) -> torch.Generator:
 
 
 @cache
-def taught(iterations: int = 50) -> ReconstructionError:
-    """What so many iterations lead to."""
+def trained_extractor(iterations: int = 50) -> ReconstructionError:
+    """The extractor after so many iterations of training."""
     digits = torch.from_numpy(load_digits().images[:400]).float().unsqueeze(1) / 16
-    found = training(digits, width=16)
-    found.run(iterations)
-    weights = found.generator.state_dict()
-    return ReconstructionError(weights, (1, 8, 8), iterations, 400, found.loss, 16, 20, 2, 10.0, 0.7, 0)
+    gan_training = training(digits, width=16)
+    gan_training.run(iterations)
+    weights = gan_training.generator.state_dict()
+    return ReconstructionError(weights, (1, 8, 8), iterations, 400, gan_training.loss, 16, 20, 2, 10.0, 0.7, 0)
 
 
 def flat(network: nn.Module) -> Tensor:
     return torch.cat([parameter.detach().reshape(-1) for parameter in network.parameters()])
 
 
-def errors(of: ReconstructionError, images: Tensor) -> Tensor:
-    return of.extract(toys().classifier, images, torch.empty(0), [""] * len(images))[:, 0]
+def errors(extractor: ReconstructionError, images: Tensor) -> Tensor:
+    return extractor.extract(toys().classifier, images, torch.empty(0), [""] * len(images))[:, 0]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_networks_take_images_of_any_size(shape: tuple[int, ...]) -> None:
-    drawn = new_network(Generator, shape, 2, draws())(torch.randn(3, LATENT, generator=draws()))
-    assert drawn.shape == (3, *shape)
-    assert new_network(Critic, shape, 2, draws())(drawn).shape == (3,)
+    images = new_network(Generator, shape, 2, draws())(torch.randn(3, LATENT, generator=draws()))
+    assert images.shape == (3, *shape)
+    assert new_network(Critic, shape, 2, draws())(images).shape == (3,)
 
 
 @pytest.mark.parametrize(("shape", "least"), [((1, 28, 28), 0.0), ((3, 32, 32), -1.0)])
 def test_the_networks_are_those_of_the_authors(shape: tuple[int, ...], least: float) -> None:
-    drawing, judging = new_network(Generator, shape, 64, draws()), new_network(Critic, shape, 64, draws())
-    assert drawing.start.out_features == 4 * 4 * 256
-    up, down = ([tuple(s.get_parameter("weight").shape[:2]) for s in n.stages] for n in (drawing, judging))
+    generator, critic = new_network(Generator, shape, 64, draws()), new_network(Critic, shape, 64, draws())
+    assert generator.start.out_features == 4 * 4 * 256
+    up, down = ([tuple(s.get_parameter("weight").shape[:2]) for s in n.stages] for n in (generator, critic))
     assert up == [(256, 128), (128, 64), (64, shape[0])]
     assert down == [(64, shape[0]), (128, 64), (256, 128)]
-    assert judging.end.in_features == 4 * 4 * 256
-    low, high = drawing(100 * torch.randn(20, LATENT, generator=draws())).detach().aminmax()
+    assert critic.end.in_features == 4 * 4 * 256
+    low, high = generator(100 * torch.randn(20, LATENT, generator=draws())).detach().aminmax()
     assert float(low) == pytest.approx(least, abs=1e-3)
     assert float(high) == pytest.approx(1, abs=1e-3)
-    bounds = drawing.scaled(torch.tensor([-2.0, 0.0, 2.0]), (-2.0, 2.0))
+    bounds = generator.scaled(torch.tensor([-2.0, 0.0, 2.0]), (-2.0, 2.0))
     assert bounds.tolist() == [least, (least + 1) / 2, 1]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_the_slope_of_the_critic_is_its_gradient_and_teaches_the_same(shape: tuple[int, ...]) -> None:
+def test_the_input_gradient_of_the_critic_agrees_with_autograd_to_second_order(shape: tuple[int, ...]) -> None:
     critic = new_network(Critic, shape, 2, draws()).double()
     leaf = torch.rand(3, *shape, generator=draws(), dtype=torch.float64).requires_grad_()
     (slope,) = torch.autograd.grad(critic(leaf).sum(), leaf, create_graph=True)
@@ -105,7 +105,7 @@ def test_the_penalty_takes_the_norm_over_all_pixels() -> None:
     assert float(gradient_penalty(slope)) == pytest.approx((16 + 0) / 2)
 
 
-def test_a_generator_comes_back_from_its_weights() -> None:
+def test_a_generator_is_restored_from_its_weights() -> None:
     network = new_network(Generator, (3, 32, 32), 4, draws())
     latent = torch.randn(2, LATENT, generator=draws())
     again = load_generator((3, 32, 32), 4, network.state_dict())
@@ -113,45 +113,47 @@ def test_a_generator_comes_back_from_its_weights() -> None:
     assert not any(parameter.requires_grad for parameter in again.parameters())
 
 
-def test_training_brings_drawings_nearer_to_clean_images() -> None:
+def test_training_brings_generated_images_nearer_to_clean_images() -> None:
     images = toys().tested.clean
-    assert float(errors(taught(), images).mean()) < 0.5 * float(errors(taught(0), images).mean())
+    assert float(errors(trained_extractor(), images).mean()) < 0.5 * float(errors(trained_extractor(0), images).mean())
 
 
 def test_images_that_are_no_digits_score_higher_than_digits() -> None:
     clean = toys().tested.clean
     noise = torch.rand(clean.shape, generator=draws())
-    scores = torch.cat([errors(taught(), clean), errors(taught(), noise)])
+    scores = torch.cat([errors(trained_extractor(), clean), errors(trained_extractor(), noise)])
     assert roc_auc_score(np.repeat([0, 1], len(clean)), scores.numpy()) > 0.95
 
 
 def test_more_steps_and_more_restarts_come_nearer() -> None:
     images = toys().tested.clean
-    short, long, often = (errors(replace(taught(), steps=s, restarts=r), images) for s, r in ((2, 2), (30, 2), (2, 6)))
+    short, long, often = (
+        errors(replace(trained_extractor(), steps=s, restarts=r), images) for s, r in ((2, 2), (30, 2), (2, 6))
+    )
     assert float(long.mean()) < float(short.mean())
     assert bool((often <= short + 1e-6).all())  # its first two starts are the same
 
 
 def test_a_search_is_plain_descent_with_momentum() -> None:
-    found, wanted = taught(), toys().tested.clean[:1]
+    extractor, image = trained_extractor(), toys().tested.clean[:1]
     starts = torch.randn(1, 3, LATENT, generator=draws())
-    for row, error in zip(starts[0], found.search(wanted, starts)[0], strict=True):
+    for row, error in zip(starts[0], extractor.search(image, starts)[0], strict=True):
         latent = (row / LATENT**0.5).unsqueeze(0).requires_grad_()
         optimiser = torch.optim.SGD([latent], lr=10.0, momentum=0.7)
-        for step in range(found.steps):
+        for step in range(extractor.steps):
             optimiser.param_groups[0]["lr"] = 1.0 if step >= 16 else 10.0
             optimiser.zero_grad()
-            torch.autograd.backward((found.network(latent) - wanted).square().mean())
+            torch.autograd.backward((extractor.network(latent) - image).square().mean())
             optimiser.step()
-        alone = (found.network(latent) - wanted).square().mean().detach()
+        alone = (extractor.network(latent) - image).square().mean().detach()
         assert float(error) == pytest.approx(float(alone), rel=1e-3)
 
 
 def test_few_images_at_once_find_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     images = toys().tested.clean[:7]
-    whole = errors(taught(), images)
+    whole = errors(trained_extractor(), images)
     monkeypatch.setattr(defense_gan, "MEMORY", 1)
-    assert torch.allclose(errors(taught(), images), whole, rtol=1e-3)
+    assert torch.allclose(errors(trained_extractor(), images), whole, rtol=1e-3)
 
 
 def test_training_leaves_torchs_own_generator_and_threads_alone() -> None:
@@ -165,7 +167,7 @@ def test_another_seed_draws_other_weights() -> None:
     assert not torch.equal(flat(training(stripes(), seed=1).generator), flat(training(stripes(), seed=2).generator))
 
 
-def test_a_killed_training_goes_on_bit_by_bit(tmp_path: Path) -> None:
+def test_a_killed_training_resumes_bit_for_bit(tmp_path: Path) -> None:
     path = tmp_path / "gan.bf"
     threads = {"OMP_NUM_THREADS": str(torch.get_num_threads())}
     killed = subprocess.Popen([sys.executable, small_gan.__file__, str(path)], env=os.environ | threads)  # noqa: S603
@@ -198,43 +200,44 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:
 
 
 def test_fits_with_a_work_folder_share_one_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = toys()
+    toy_data = toys()
     options = DefenseGAN(**SMALL)
-    options.prepare(made.classifier, FitData(made.fitted, made.clean, tmp_path, show_progress=False))
+    options.prepare(toy_data.classifier, FitData(toy_data.fitted, toy_data.clean, tmp_path, show_progress=False))
     (checkpoint,) = tmp_path.iterdir()
     monkeypatch.setattr("benfourier.detectors.defense_gan.gan.GanTraining._iterate", None)  # nothing is trained
     shorter = replace(options, search_steps=2)
     first, second = (
-        fit(o, made.classifier, made.fitted, clean=made.clean, work_dir=tmp_path) for o in (options, shorter)
+        fit(o, toy_data.classifier, toy_data.fitted, clean=toy_data.clean, work_dir=tmp_path)
+        for o in (options, shorter)
     )
     weights = [dict(detector.extractor.weights) for detector in (first, second)]  # type: ignore[attr-defined]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
     first.save(tmp_path / "detector.bf")
     assert str(tmp_path).encode() not in (tmp_path / "detector.bf").read_bytes()
-    assert bf.load(tmp_path / "detector.bf", made.classifier).method == options
+    assert bf.load(tmp_path / "detector.bf", toy_data.classifier).method == options
     assert checkpoint.exists()
 
 
 def test_nothing_is_prepared_without_a_folder_or_clean_images(tmp_path: Path) -> None:
-    made = toys()
-    DefenseGAN().prepare(made.classifier, FitData(made.fitted, made.clean))
-    DefenseGAN().prepare(made.classifier, FitData(made.fitted, None, tmp_path))
+    toy_data = toys()
+    DefenseGAN().prepare(toy_data.classifier, FitData(toy_data.fitted, toy_data.clean))
+    DefenseGAN().prepare(toy_data.classifier, FitData(toy_data.fitted, None, tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_summary_states_how_long_the_training_was() -> None:
-    made = toys()
-    learned = fit("defense-gan", made.classifier, made.fitted, clean=made.clean, **SMALL).summary["learned"]
+    toy_data = toys()
+    learned = fit("defense-gan", toy_data.classifier, toy_data.fitted, clean=toy_data.clean, **SMALL).summary["learned"]
     assert learned["iterations"] == 2
-    assert learned["images"] == len(made.clean)
+    assert learned["images"] == len(toy_data.clean)
 
 
-def test_the_bar_tells_the_loss_of_the_critic(capsys: pytest.CaptureFixture[str]) -> None:
-    found = training(stripes())
-    found.run(2, show_progress=True)
-    drawn = capsys.readouterr().err
-    assert "2/2" in drawn
-    assert f"critic {found.loss:.4f}" in drawn
+def test_the_progress_bar_shows_the_loss_of_the_critic(capsys: pytest.CaptureFixture[str]) -> None:
+    gan_training = training(stripes())
+    gan_training.run(2, show_progress=True)
+    output = capsys.readouterr().err
+    assert "2/2" in output
+    assert f"critic {gan_training.loss:.4f}" in output
 
 
 @pytest.mark.parametrize(
@@ -247,6 +250,6 @@ def test_options_outside_their_range_are_refused(options: dict[str, Any]) -> Non
 
 def test_images_can_be_scored_in_inference_mode() -> None:
     images = toys().tested.clean[:3]
-    wanted = errors(taught(), images)
+    expected = errors(trained_extractor(), images)
     with torch.inference_mode():
-        assert torch.equal(errors(taught(), images.clone()), wanted)
+        assert torch.equal(errors(trained_extractor(), images.clone()), expected)

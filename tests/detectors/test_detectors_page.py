@@ -17,12 +17,12 @@ SECTIONS = dict(re.findall(r"^## ([\w -]+)\n(.*?)(?=^## |\Z)", PAGE, flags=re.MU
 def test_the_detectors_page_names_every_option_with_its_default(name: str) -> None:
     shared = {field.name for field in fields(Method)}
     rows = dict(re.findall(r"^\| `(\w+)` \| `(.*?)` \|", SECTIONS[name], flags=re.MULTILINE))
-    wanted = {
+    expected = {
         field.name: repr(field.default).replace("'", '"')
         for field in fields(DETECTORS[name])
         if field.name not in shared
     }
-    assert rows == wanted
+    assert rows == expected
 
 
 def test_the_detectors_page_names_every_option_that_all_share() -> None:
@@ -30,9 +30,9 @@ def test_the_detectors_page_names_every_option_that_all_share() -> None:
     assert rows == {field.name: repr(field.default).replace("'", '"') for field in fields(Method)}
 
 
-def test_the_detectors_page_tells_what_cross_validation_chooses_from() -> None:
-    told = SECTIONS["What all share"]
+def test_the_detectors_page_lists_what_cross_validation_chooses_from() -> None:
+    section = SECTIONS["What all share"]
     costs, widths = ([f"{value:g}" for value in values] for values in (COSTS, WIDTHS))
-    assert f"chooses among {', '.join(costs[:-1])} and {costs[-1]} |" in told
-    assert f"chooses among {', '.join(widths[:-1])} and {widths[-1]} times that" in told
-    assert f"at most {SOURCES} sources" in told
+    assert f"chooses among {', '.join(costs[:-1])} and {costs[-1]} |" in section
+    assert f"chooses among {', '.join(widths[:-1])} and {widths[-1]} times that" in section
+    assert f"at most {SOURCES} sources" in section

@@ -1,4 +1,4 @@
-"""The feature cache: features once, the same whoever asks first."""
+"""The feature cache: features are computed once, and are the same in any order of requests."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -52,7 +52,7 @@ def ids_of(images: Tensor) -> list[str]:
 
 
 def dropping() -> Classifier:
-    """A network with dropout, as it was made."""
+    """An untrained network with dropout."""
     torch.manual_seed(0)
     layers = [
         nn.Flatten(),
@@ -66,31 +66,31 @@ def dropping() -> Classifier:
     return Classifier(nn.Sequential(*layers), size=8, channels=1)
 
 
-def test_an_image_is_measured_once_however_often_it_is_asked_for() -> None:
+def test_features_of_an_image_are_computed_once() -> None:
     extractor, images = Brightness(), toys().fitted.clean
     cache = cache_of(images, images.flip(0))
-    found = cache.features(extractor, images, ids_of(images))
-    assert torch.equal(found[:, 0], images.flatten(1).mean(1).double())
-    assert torch.equal(cache.features(extractor, images[[5, 3]], ["a", "b"]), found[[5, 3]])
+    features = cache.features(extractor, images, ids_of(images))
+    assert torch.equal(features[:, 0], images.flatten(1).mean(1).double())
+    assert torch.equal(cache.features(extractor, images[[5, 3]], ["a", "b"]), features[[5, 3]])
     assert sum(extractor.asked) == len(images)
-    assert cache.features(Brightness(2.0), images[:3], ["a", "b", "c"]).tolist() == (2 * found[:3]).tolist()
+    assert cache.features(Brightness(2.0), images[:3], ["a", "b", "c"]).tolist() == (2 * features[:3]).tolist()
 
 
-def test_features_are_the_same_bits_whoever_asks_first() -> None:
-    made, images = toys(), toys().fitted.clean
-    extractor = MBF(orders=4).fit_extractor(made.classifier, FitData(made.fitted))
-    whole = cache_of(images).features(extractor, images, made.fitted.ids)
+def test_features_are_bit_equal_in_any_order_of_requests() -> None:
+    toy_data, images = toys(), toys().fitted.clean
+    extractor = MBF(orders=4).fit_extractor(toy_data.classifier, FitData(toy_data.fitted))
+    whole = cache_of(images).features(extractor, images, toy_data.fitted.ids)
     few = cache_of(images).features(extractor, images[[7, 99]], ["a", "b"])
     assert torch.equal(few, whole[[7, 99]])
-    (plain,) = extract(made.classifier, [extractor], images, made.fitted.ids, show_progress=False)
+    (plain,) = extract(toy_data.classifier, [extractor], images, toy_data.fitted.ids, show_progress=False)
     assert torch.allclose(plain, whole, atol=1e-5)
 
 
-def test_features_outlive_the_process_in_the_cache(tmp_path: Path) -> None:
+def test_a_later_cache_reads_features_from_the_folder(tmp_path: Path) -> None:
     images, first, second = toys().fitted.clean[:10], Brightness(), Brightness()
-    found = cache_of(images, folder=tmp_path).features(first, images, ids_of(images))
+    features = cache_of(images, folder=tmp_path).features(first, images, ids_of(images))
     again = cache_of(images, folder=tmp_path).features(second, images, ids_of(images))
-    assert torch.equal(found, again)
+    assert torch.equal(features, again)
     assert (first.asked, second.asked) == ([10], [])
     cache_of(images, folder=tmp_path, network="another").features(second, images, ids_of(images))
     assert second.asked == [10]
@@ -105,41 +105,43 @@ def test_an_extractor_of_another_version_is_computed_again(tmp_path: Path, monke
 
 
 def test_images_that_are_not_in_the_pool_are_refused() -> None:
-    made = toys()
+    toy_data = toys()
     with pytest.raises(KeyError):
-        cache_of(made.fitted.clean).features(Brightness(), made.tested.clean, made.tested.ids)
+        cache_of(toy_data.fitted.clean).features(Brightness(), toy_data.tested.clean, toy_data.tested.ids)
 
 
 @pytest.mark.parametrize(
     "method", [kind(C=1.0, gamma="scale") for kind in (MBF, MaxSoftmax, LID, KDBU, Mahalanobis)], ids=lambda m: m.id
 )
 def test_a_fit_with_a_cache_gives_the_same_detector(method: Method) -> None:
-    made = toys()
-    examples = made.fitted.for_attack("bim")
-    pool = [examples.clean, examples.noisy["noisy"], examples.adversarial["bim"], made.tested.clean]
-    cache = FeatureCache(made.classifier, classifier_digest(made.classifier, (1, 8, 8)), pool)
-    one = fit(method, made.classifier, examples, show_progress=False)
-    other = fit(method, made.classifier, examples, show_progress=False, cache=cache)
-    wanted = one.score(made.tested.clean, show_progress=False)
-    assert other.score(made.tested.clean, show_progress=False) == pytest.approx(wanted, abs=1e-4)
-    assert other.score(made.tested.clean, cache=cache) == pytest.approx(wanted, abs=1e-4)
+    toy_data = toys()
+    examples = toy_data.fitted.for_attack("bim")
+    pool = [examples.clean, examples.noisy["noisy"], examples.adversarial["bim"], toy_data.tested.clean]
+    cache = FeatureCache(toy_data.classifier, classifier_digest(toy_data.classifier, (1, 8, 8)), pool)
+    one = fit(method, toy_data.classifier, examples, show_progress=False)
+    other = fit(method, toy_data.classifier, examples, show_progress=False, cache=cache)
+    expected = one.score(toy_data.tested.clean, show_progress=False)
+    assert other.score(toy_data.tested.clean, show_progress=False) == pytest.approx(expected, abs=1e-4)
+    assert other.score(toy_data.tested.clean, cache=cache) == pytest.approx(expected, abs=1e-4)
 
 
 def test_criteria_are_cached_one_by_one_so_that_one_can_change_alone(tmp_path: Path) -> None:
-    made, images = toys(), toys().fitted.clean[:20]
+    toy_data, images = toys(), toys().fitted.clean[:20]
     options = C1C2(sigma=0.03, step_t=0.05, step_u=1.0, cap_t=5, cap_u=5)
-    extractor = options.fit_extractor(made.classifier, FitData(made.fitted))
+    extractor = options.fit_extractor(toy_data.classifier, FitData(toy_data.fitted))
     cache = cache_of(images, folder=tmp_path)
-    found = cache.features(extractor, images, made.fitted.ids[:20])
-    (whole,) = extract(made.classifier, [extractor], images, made.fitted.ids[:20], show_progress=False)
-    assert torch.allclose(found, whole, atol=1e-6)
+    features = cache.features(extractor, images, toy_data.fitted.ids[:20])
+    (whole,) = extract(toy_data.classifier, [extractor], images, toy_data.fitted.ids[:20], show_progress=False)
+    assert torch.allclose(features, whole, atol=1e-6)
     files = set(tmp_path.rglob("*.safetensors"))
     other = C1C2(sigma=0.1, step_t=0.05, step_u=1.0, cap_t=5, cap_u=5)
-    changed = cache.features(other.fit_extractor(made.classifier, FitData(made.fitted)), images, made.fitted.ids[:20])
+    changed = cache.features(
+        other.fit_extractor(toy_data.classifier, FitData(toy_data.fitted)), images, toy_data.fitted.ids[:20]
+    )
     assert len(files) == 3
     assert len(set(tmp_path.rglob("*.safetensors")) - files) == 1
-    assert torch.equal(changed[:, 1:], found[:, 1:])
-    assert not torch.equal(changed[:, 0], found[:, 0])
+    assert torch.equal(changed[:, 1:], features[:, 1:])
+    assert not torch.equal(changed[:, 0], features[:, 0])
 
 
 def parts_of(extractor: Extractor) -> int:
@@ -151,27 +153,31 @@ def parts_of(extractor: Extractor) -> int:
     [KDBU(), KDBU(bu=False), Mahalanobis(), LID(k=10, batch=30, references=2), LID(k=10, batch=40, official=True)],
 )
 def test_parts_give_the_features_of_the_whole_and_are_shared_by_fits(method: Method) -> None:
-    made, network = toys(), dropping()
-    references = bf.LabelledImages(made.fitted.clean, made.fitted.labels, made.fitted.ids)
-    pool = [made.fitted.clean, made.fitted.noisy["noisy"]]
+    toy_data, network = toys(), dropping()
+    references = bf.LabelledImages(toy_data.fitted.clean, toy_data.fitted.labels, toy_data.fitted.ids)
+    pool = [toy_data.fitted.clean, toy_data.fitted.noisy["noisy"]]
     cache = FeatureCache(network, classifier_digest(network, (1, 8, 8)), pool, reference_pool=references)
-    for examples in (made.fitted.take(np.arange(60)), made.fitted.take(np.arange(40, 120))):
+    for examples in (toy_data.fitted.take(np.arange(60)), toy_data.fitted.take(np.arange(40, 120))):
         extractor = method.fit_extractor(network, FitData(examples, cache=cache))
-        (whole,) = extract(network, [extractor], made.fitted.noisy["noisy"], made.fitted.ids, show_progress=False)
-        found = cache.features(extractor, made.fitted.noisy["noisy"], made.fitted.ids)
-        assert torch.allclose(found, whole, rtol=1e-4, atol=1e-6)
-        strangers = cache.features(extractor, made.fitted.noisy["noisy"], [f"apart-{row}" for row in range(120)])
+        (whole,) = extract(
+            network, [extractor], toy_data.fitted.noisy["noisy"], toy_data.fitted.ids, show_progress=False
+        )
+        features = cache.features(extractor, toy_data.fitted.noisy["noisy"], toy_data.fitted.ids)
+        assert torch.allclose(features, whole, rtol=1e-4, atol=1e-6)
+        with_other_ids = cache.features(
+            extractor, toy_data.fitted.noisy["noisy"], [f"apart-{row}" for row in range(120)]
+        )
         same = isinstance(method, LID) and method.official
-        assert torch.allclose(strangers, whole, rtol=1e-4) == same  # else none is compared with its own source
-        assert len(cache._known) == -(-len(made.fitted) // CHUNK) * parts_of(extractor)
+        assert torch.allclose(with_other_ids, whole, rtol=1e-4) == same  # else none is compared with its own source
+        assert len(cache._known) == -(-len(toy_data.fitted) // CHUNK) * parts_of(extractor)
 
 
 def test_side_by_side_extractors_are_cached_each_for_itself(tmp_path: Path) -> None:
     images = toys().fitted.clean[:10]
     cache = cache_of(images, folder=tmp_path)
     both = Concatenated((Brightness(), Brightness(2.0)))
-    found = cache.features(both, images, ids_of(images))
-    assert torch.equal(found[:, 1], 2 * found[:, 0])
+    features = cache.features(both, images, ids_of(images))
+    assert torch.equal(features[:, 1], 2 * features[:, 0])
     assert len(list(tmp_path.rglob("*.safetensors"))) == 2
 
 

@@ -36,15 +36,15 @@ from tests.models.networks import (
 
 
 def assert_layers_agree(
-    classifier: bf.Classifier, found: NDArray[np.floating], wanted: NDArray[np.floating], orders: int = 16
+    classifier: bf.Classifier, features: NDArray[np.floating], expected: NDArray[np.floating], orders: int = 16
 ) -> None:
     """Columns agree within each layer's own tolerance."""
     layers = classifier.layers()
-    assert found.shape == wanted.shape == (len(found), len(layers) * orders)
+    assert features.shape == expected.shape == (len(features), len(layers) * orders)
     for place, layer in enumerate(layers):
         columns = slice(place * orders, (place + 1) * orders)
-        gap = np.abs(found[:, columns].astype(np.float64) - wanted[:, columns]).max()
-        assert gap <= tolerance(layer.entries), (layer.name, gap)
+        difference = np.abs(features[:, columns].astype(np.float64) - expected[:, columns]).max()
+        assert difference <= tolerance(layer.entries), (layer.name, difference)
 
 
 @pytest.fixture(name="classifier", scope="module")
@@ -52,7 +52,7 @@ def plain_classifier() -> bf.Classifier:
     return bf.Classifier(seeded(plain), size=12, channels=3)
 
 
-@pytest.fixture(name="wanted", scope="module")
+@pytest.fixture(name="expected", scope="module")
 def features_of_ten(classifier: bf.Classifier) -> NDArray[np.floating]:
     return bf.features(classifier, noise(10), batch=4)
 
@@ -76,8 +76,8 @@ def test_features_have_one_row_per_image_and_orders_columns_per_layer(classifier
 def test_every_layers_columns_are_the_magnitudes_of_its_activations(module: nn.Module, images: Tensor) -> None:
     classifier = bf.Classifier(module, mean=(0.4,), std=(0.3,), size=images.shape[2], channels=images.shape[1])
     observed = activations_by_hooks(classifier, images)
-    wanted = torch.cat([expected_columns(observed[name]) for name in classifier.layer_names()], dim=1)
-    assert_layers_agree(classifier, bf.features(classifier, images, entries=None), wanted.numpy())
+    expected = torch.cat([expected_columns(observed[name]) for name in classifier.layer_names()], dim=1)
+    assert_layers_agree(classifier, bf.features(classifier, images, entries=None), expected.numpy())
 
 
 def test_4096_entries_of_a_layer_are_read_by_default() -> None:
@@ -93,19 +93,19 @@ def test_columns_of_functional_operations_are_the_magnitudes_of_their_activation
     classifier = bf.Classifier(net, size=12, channels=3)
     observed = net.by_hand(images)
     assert classifier.layer_names() == list(observed)
-    wanted = torch.cat([expected_columns(activation) for activation in observed.values()], dim=1)
-    assert_layers_agree(classifier, bf.features(classifier, images), wanted.numpy())
+    expected = torch.cat([expected_columns(activation) for activation in observed.values()], dim=1)
+    assert_layers_agree(classifier, bf.features(classifier, images), expected.numpy())
 
 
 @pytest.mark.parametrize("zeros", ["drop", "count", "one"])
 @pytest.mark.parametrize("centre", [True, False])
 def test_centring_and_zeros_reach_the_kernel(classifier: bf.Classifier, centre: bool, zeros: Zeros) -> None:
     images = noise(2)
-    found = bf.features(classifier, images, layers="act", centre=centre, zeros=zeros)
+    features = bf.features(classifier, images, layers="act", centre=centre, zeros=zeros)
     activation = activations_by_hooks(classifier, images)["act"]
-    wanted = kernels.magnitudes(activation, centre=centre, zeros=zeros, backend="reference").numpy()
+    expected = kernels.magnitudes(activation, centre=centre, zeros=zeros, backend="reference").numpy()
     assert (activation == 0).any()
-    assert np.abs(found - wanted).max() <= tolerance(activation[0].numel())
+    assert np.abs(features - expected).max() <= tolerance(activation[0].numel())
 
 
 def test_mean_and_std_are_applied_before_the_module_sees_the_images() -> None:
@@ -113,31 +113,31 @@ def test_mean_and_std_are_applied_before_the_module_sees_the_images() -> None:
     mean, std = (0.1, 0.2, 0.3), (0.5, 0.6, 0.7)
     scaled = (images - torch.tensor(mean).view(3, 1, 1)) / torch.tensor(std).view(3, 1, 1)
     raw = bf.Classifier(module, bounds=(-1, 2), size=12, channels=3)
-    found = bf.features(bf.Classifier(module, mean=mean, std=std), images)
-    assert_layers_agree(raw, found, bf.features(raw, scaled))
+    features = bf.features(bf.Classifier(module, mean=mean, std=std), images)
+    assert_layers_agree(raw, features, bf.features(raw, scaled))
 
 
 @pytest.mark.parametrize("batch", [1, 3, 10])
-def test_other_batch_sizes_agree(classifier: bf.Classifier, wanted: NDArray[np.floating], batch: int) -> None:
-    assert_layers_agree(classifier, bf.features(classifier, noise(10), batch=batch), wanted)
+def test_other_batch_sizes_agree(classifier: bf.Classifier, expected: NDArray[np.floating], batch: int) -> None:
+    assert_layers_agree(classifier, bf.features(classifier, noise(10), batch=batch), expected)
 
 
-def test_order_of_the_images_does_not_matter(classifier: bf.Classifier, wanted: NDArray[np.floating]) -> None:
+def test_order_of_the_images_does_not_matter(classifier: bf.Classifier, expected: NDArray[np.floating]) -> None:
     order = torch.randperm(10, generator=torch.Generator().manual_seed(3))
-    found = bf.features(classifier, noise(10)[order], batch=4)
-    assert_layers_agree(classifier, found, wanted[order.numpy()])
+    features = bf.features(classifier, noise(10)[order], batch=4)
+    assert_layers_agree(classifier, features, expected[order.numpy()])
 
 
 def test_layout_of_the_images_in_memory_does_not_matter(
-    classifier: bf.Classifier, wanted: NDArray[np.floating]
+    classifier: bf.Classifier, expected: NDArray[np.floating]
 ) -> None:
     images = noise(10).to(memory_format=torch.channels_last)
-    assert_layers_agree(classifier, bf.features(classifier, images, batch=4), wanted)
+    assert_layers_agree(classifier, bf.features(classifier, images, batch=4), expected)
 
 
-def test_the_same_call_gives_bit_equal_features(classifier: bf.Classifier, wanted: NDArray[np.floating]) -> None:
-    assert np.array_equal(bf.features(classifier, noise(10), batch=4), wanted)
-    assert np.array_equal(bf.features(bf.Classifier(seeded(plain)), noise(10), batch=4), wanted)
+def test_the_same_call_gives_bit_equal_features(classifier: bf.Classifier, expected: NDArray[np.floating]) -> None:
+    assert np.array_equal(bf.features(classifier, noise(10), batch=4), expected)
+    assert np.array_equal(bf.features(bf.Classifier(seeded(plain)), noise(10), batch=4), expected)
 
 
 def test_features_come_as_float32_unless_float64_is_asked_for(classifier: bf.Classifier) -> None:
@@ -149,12 +149,12 @@ def test_features_come_as_float32_unless_float64_is_asked_for(classifier: bf.Cla
 
 
 def test_a_small_memory_makes_small_batches_and_the_same_features(
-    classifier: bf.Classifier, wanted: NDArray[np.floating]
+    classifier: bf.Classifier, expected: NDArray[np.floating]
 ) -> None:
     largest = 8 * 12 * 12 * 4  # bytes of one image's convolution
     assert [batch_size(classifier, (3, 12, 12), memory=3 * largest * n) for n in (1, 2, 7, 1000)] == [1, 2, 7, 256]
     assert batch_size(classifier, (3, 12, 12), memory=1) == 1
-    assert_layers_agree(classifier, bf.features(classifier, noise(10), memory=2 * 3 * largest), wanted)
+    assert_layers_agree(classifier, bf.features(classifier, noise(10), memory=2 * 3 * largest), expected)
 
 
 @pytest.mark.parametrize("value", [0.0, 0.1, -7.3e-12, 1e30])
@@ -179,7 +179,7 @@ def test_only_the_layers_asked_for_must_be_finite() -> None:
     assert np.isfinite(bf.features(classifier, with_black(noise(), 2), layers=["1", "2"])).all()
 
 
-def test_a_network_that_answers_nan_to_everything_is_still_observed_in_full() -> None:
+def test_a_network_that_returns_nan_for_everything_is_still_observed_in_full() -> None:
     net = seeded(Residual)
     nn.init.constant_(net.stem.weight, torch.nan)
     with pytest.raises(ActivationError, match="in 'stem'"):
@@ -190,10 +190,10 @@ def test_a_network_that_answers_nan_to_everything_is_still_observed_in_full() ->
 
 def test_float64_modules_are_run_in_float64() -> None:
     classifier = bf.Classifier(seeded(plain).double())
-    found = bf.features(classifier, noise(), layers="conv", backend="reference", dtype="float64")
-    wanted = expected_columns(classifier.module.get_submodule("conv")(noise().double())).numpy()
+    features = bf.features(classifier, noise(), layers="conv", backend="reference", dtype="float64")
+    expected = expected_columns(classifier.module.get_submodule("conv")(noise().double())).numpy()
     # rounding of float64 in 27 products moves a phase by about 1e-14; of float32, by about 1e-6
-    assert np.abs(found - wanted).max() < 1e-10
+    assert np.abs(features - expected).max() < 1e-10
 
 
 def test_a_module_that_changed_its_precision_is_observed_anew() -> None:
@@ -202,8 +202,8 @@ def test_a_module_that_changed_its_precision_is_observed_anew() -> None:
     bf.features(classifier, noise())
     net.double()
     net.scale.add_(0.25)
-    found = bf.features(classifier, noise(), dtype="float64", backend="reference")
-    assert np.array_equal(found, bf.features(bf.Classifier(net), noise(), dtype="float64", backend="reference"))
+    features = bf.features(classifier, noise(), dtype="float64", backend="reference")
+    assert np.array_equal(features, bf.features(bf.Classifier(net), noise(), dtype="float64", backend="reference"))
 
 
 class Scaled(nn.Module):
@@ -231,40 +231,40 @@ def test_progress_is_drawn_on_standard_error_when_asked_for(
 
 
 @pytest.mark.parametrize("show", [None, False])
-def test_features_are_silent_otherwise(
+def test_features_print_nothing_otherwise(
     classifier: bf.Classifier, capsys: pytest.CaptureFixture[str], show: bool | None
 ) -> None:
     bf.features(classifier, noise(2), show_progress=show)
     assert capsys.readouterr() == ("", "")
 
 
-@pytest.fixture(name="_hasty")
-def threads_that_take_turns_often() -> Iterator[None]:
+@pytest.fixture(name="_frequent_switches")
+def threads_that_switch_often() -> Iterator[None]:
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     yield
     sys.setswitchinterval(before)
 
 
-@pytest.mark.usefixtures("_hasty")
-def test_threads_that_meet_in_one_classifier_get_what_one_alone_gets() -> None:
+@pytest.mark.usefixtures("_frequent_switches")
+def test_threads_that_share_a_classifier_get_the_features_of_one_alone() -> None:
     net, batches = resnet().eval(), [noise(2, side=32, seed=seed) for seed in (1, 2)]
     alone = [bf.features(bf.Classifier(net), images) for images in batches]
-    shared, found = bf.Classifier(net), dict[int, NDArray[np.floating]]()
-    together = threading.Barrier(2)
+    shared, results = bf.Classifier(net), dict[int, NDArray[np.floating]]()
+    barrier = threading.Barrier(2)
 
-    def listen(place: int) -> None:
-        together.wait()
+    def compute(place: int) -> None:
+        barrier.wait()
         for _ in range(3):
-            found[place] = bf.features(shared, batches[place])
+            results[place] = bf.features(shared, batches[place])
 
-    threads = [threading.Thread(target=listen, args=(place,)) for place in range(2)]
+    threads = [threading.Thread(target=compute, args=(place,)) for place in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert np.array_equal(found[0], alone[0])
-    assert np.array_equal(found[1], alone[1])
+    assert np.array_equal(results[0], alone[0])
+    assert np.array_equal(results[1], alone[1])
 
 
 def smooth() -> nn.Sequential:

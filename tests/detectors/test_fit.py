@@ -33,21 +33,21 @@ def clean_examples() -> Examples:
 
 
 def test_clean_images_alone_fit_a_mixture(tmp_path: Path) -> None:
-    made = toys()
-    detector = fit("max-softmax", made.classifier, clean_examples(), head="mixture", show_progress=False)
-    tested = made.tested
+    toy_data = toys()
+    detector = fit("max-softmax", toy_data.classifier, clean_examples(), head="mixture", show_progress=False)
+    tested = toy_data.tested
     scores = [detector.score(images) for images in (tested.clean, tested.adversarial["bim"])]
     assert roc_auc_score(np.repeat([0, 1], len(tested)), np.concatenate(scores)) > 0.8
     with pytest.raises(InputError, match="scores have no posterior; use score"):
         detector.posterior(tested.clean)
     detector.save(tmp_path / "d.bf")
-    again = bf.load(tmp_path / "d.bf", made.classifier)
+    again = bf.load(tmp_path / "d.bf", toy_data.classifier)
     assert again.sigmoid is None
     assert np.array_equal(again.score(tested.clean), scores[0])
 
 
 @pytest.mark.parametrize("head", sorted(set(HEADS) - {"mixture"}))
-def test_other_heads_ask_for_adversarial_images(head: str) -> None:
+def test_other_heads_need_adversarial_images(head: str) -> None:
     with pytest.raises(FitError, match=f"fitting head '{head}' needs at least 2: .* set head='mixture'"):
         fit("max-softmax", toys().classifier, clean_examples(), head=head)
 
@@ -58,12 +58,12 @@ def test_options_are_not_chosen_without_adversarial_images() -> None:
 
 
 def test_several_levels_of_noise_take_part() -> None:
-    made = toys()
-    few = made.fitted.for_attack("bim")
+    toy_data = toys()
+    few = toy_data.fitted.for_attack("bim")
     more = (few.clean + 0.1 * torch.randn(few.clean.shape, generator=torch.Generator().manual_seed(1))).clamp(0, 1)
     levels = {"weak": few.noisy["noisy"], "strong": more}
     examples = replace(few, noisy=levels, noise_levels={"weak": 0.05, "strong": 0.1})
-    detector = fit("max-softmax", made.classifier, examples, show_progress=False)
+    detector = fit("max-softmax", toy_data.classifier, examples, show_progress=False)
     fitted = detector.summary["rows fitted"]
     assert fitted["weak"] == fitted["strong"] == fitted["clean"]
     assert detector.summary["noise levels"] == {"weak": 0.05, "strong": 0.1}
@@ -71,37 +71,37 @@ def test_several_levels_of_noise_take_part() -> None:
 
 
 def test_an_equal_id_does_not_make_another_image_the_source() -> None:
-    made = toys()
-    ids = tuple(map(str, range(len(made.fitted))))  # those that images get by themselves
-    examples = replace(made.fitted, ids=ids)
-    clean = bf.LabelledImages(made.clean.images, made.clean.labels)
+    toy_data = toys()
+    ids = tuple(map(str, range(len(toy_data.fitted))))  # those that images get by themselves
+    examples = replace(toy_data.fitted, ids=ids)
+    clean = bf.LabelledImages(toy_data.clean.images, toy_data.clean.labels)
     distinct = with_distinct_ids(clean, examples)
     assert not set(distinct.ids) & set(ids)
     assert distinct.ids[len(ids) :] == clean.ids[len(ids) :]
     own = bf.LabelledImages(examples.clean, examples.labels, ids)
     assert with_distinct_ids(own, examples).ids == ids
     options = KDBU(rules="authors", bu=False, bandwidth=1.0, C=1.0)
-    extractor = fit(options, made.classifier, examples, clean=clean, show_progress=False).extractor
+    extractor = fit(options, toy_data.classifier, examples, clean=clean, show_progress=False).extractor
     images, others = examples.clean[:20], [f"query-{row}" for row in range(20)]
     one, other = (
-        extract(made.classifier, [extractor], images, names, show_progress=False)[0] for names in (ids[:20], others)
+        extract(toy_data.classifier, [extractor], images, names, show_progress=False)[0] for names in (ids[:20], others)
     )
     assert torch.equal(one, other)  # no image of another source is left out
 
 
 def test_a_method_and_its_id_give_the_same_detector() -> None:
-    made = toys()
-    examples, images = made.fitted.for_attack("bim"), made.tested.clean
-    one = fit(MBF(orders=3, C=1.0), made.classifier, examples, show_progress=False)
-    other = fit("mbf", made.classifier, examples, orders=3, C=1.0, show_progress=False)
+    toy_data = toys()
+    examples, images = toy_data.fitted.for_attack("bim"), toy_data.tested.clean
+    one = fit(MBF(orders=3, C=1.0), toy_data.classifier, examples, show_progress=False)
+    other = fit("mbf", toy_data.classifier, examples, orders=3, C=1.0, show_progress=False)
     assert np.array_equal(one.score(images), other.score(images))
     with pytest.raises(OptionError, match="orders is given beside MBF"):
-        fit(MBF(), made.classifier, examples, orders=3)
+        fit(MBF(), toy_data.classifier, examples, orders=3)
     with pytest.raises(OptionError, match="method is 3; it must be the id of a detector"):
-        fit(3, made.classifier, examples)  # type: ignore[arg-type]
+        fit(3, toy_data.classifier, examples)  # type: ignore[arg-type]
 
 
-def test_methods_add_up_to_one_whose_name_and_options_make_it_again() -> None:
+def test_methods_add_up_to_one_whose_name_and_options_reproduce_it() -> None:
     both = MBF(orders=4, seed=3) + LID(k=10, C=1.0)
     assert isinstance(both, Combined)
     assert both.name == "mbf+lid"
@@ -160,20 +160,20 @@ class SecondNetwork(Method):
 
 def test_what_no_file_can_hold_is_supplied_and_missed_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(DETECTORS._classes, SecondNetwork.id, SecondNetwork)  # for this test only
-    made = toys()
-    examples = made.fitted.for_attack("bim")
+    toy_data = toys()
+    examples = toy_data.fitted.for_attack("bim")
     supplied = {"second": nn.Sequential(nn.Flatten(), nn.Linear(64, 10)).requires_grad_(False)}
     missing = r"needs 'second', which neither options nor files can hold; pass supplied=\{'second': ...\}"
     with pytest.raises(InputError, match=missing):
-        fit("test-second-network", made.classifier, examples)
+        fit("test-second-network", toy_data.classifier, examples)
     with pytest.raises(InputError, match="mbf does not take 'second' in supplied; leave supplied out"):
-        fit("mbf", made.classifier, examples, supplied=supplied)
-    detector = fit("test-second-network", made.classifier, examples, supplied=supplied, show_progress=False)
+        fit("mbf", toy_data.classifier, examples, supplied=supplied)
+    detector = fit("test-second-network", toy_data.classifier, examples, supplied=supplied, show_progress=False)
     detector.save(tmp_path / "d.bf")
     with pytest.raises(InputError, match=missing):
-        bf.load(tmp_path / "d.bf", made.classifier)
-    again = bf.load(tmp_path / "d.bf", made.classifier, supplied=supplied)
-    images = made.tested.clean
+        bf.load(tmp_path / "d.bf", toy_data.classifier)
+    again = bf.load(tmp_path / "d.bf", toy_data.classifier, supplied=supplied)
+    images = toy_data.tested.clean
     assert np.array_equal(again.score(images), detector.score(images))
-    both = fit(SecondNetwork() + MaxSoftmax(), made.classifier, examples, supplied=supplied, show_progress=False)
+    both = fit(SecondNetwork() + MaxSoftmax(), toy_data.classifier, examples, supplied=supplied, show_progress=False)
     assert isinstance(both.extractor, Concatenated)

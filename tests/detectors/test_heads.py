@@ -33,69 +33,69 @@ def train(method: MBF, table: FeatureTable) -> tuple[Head, dict[str, Any]]:
     return fit_head(method.head_options, table)
 
 
-def scaled(made: FeatureTable) -> np.ndarray:
-    numbers = made.features.numpy()
+def scaled(table: FeatureTable) -> np.ndarray:
+    numbers = table.features.numpy()
     return np.asarray((numbers - numbers.mean(0)) / numbers.std(0))
 
 
 @pytest.mark.parametrize("limit", [10**6, 0])
 def test_the_svm_is_the_one_scikit_learn_fits(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heads, "KERNEL_ROWS", limit)
-    made = rows()
-    found = train(MBF(scaling="standard", C=3.0, gamma=0.2), made)[0]
-    theirs = SVC(C=3.0, gamma=0.2).fit(scaled(made), made.adversarial)
-    assert isinstance(found, Svm)
-    assert np.abs(found.parts(made.features)[0].numpy() - theirs.decision_function(scaled(made))).max() < 1e-6
+    table = rows()
+    head = train(MBF(scaling="standard", C=3.0, gamma=0.2), table)[0]
+    theirs = SVC(C=3.0, gamma=0.2).fit(scaled(table), table.adversarial)
+    assert isinstance(head, Svm)
+    assert np.abs(head.parts(table.features)[0].numpy() - theirs.decision_function(scaled(table))).max() < 1e-6
 
 
 def test_gamma_scale_is_that_of_scikit_learn() -> None:
-    made = rows()
-    found = train(MBF(scaling="standard", C=1.0, gamma="scale"), made)[0]
-    theirs = SVC(C=1.0, gamma="scale").fit(scaled(made), made.adversarial)
-    assert isinstance(found, Svm)
-    assert found.gamma == pytest.approx(theirs._gamma)
+    table = rows()
+    head = train(MBF(scaling="standard", C=1.0, gamma="scale"), table)[0]
+    theirs = SVC(C=1.0, gamma="scale").fit(scaled(table), table.adversarial)
+    assert isinstance(head, Svm)
+    assert head.gamma == pytest.approx(theirs._gamma)
 
 
 def test_the_logistic_regression_is_the_one_scikit_learn_fits() -> None:
-    made = rows()
-    found = train(MBF(scaling="standard", head="logistic", C=0.5), made)[0]
-    theirs = LogisticRegression(C=0.5, max_iter=2000).fit(scaled(made), made.adversarial)
-    assert isinstance(found, Logistic)
-    assert np.allclose(found.score(made.features).numpy(), theirs.decision_function(scaled(made)))
+    table = rows()
+    head = train(MBF(scaling="standard", head="logistic", C=0.5), table)[0]
+    theirs = LogisticRegression(C=0.5, max_iter=2000).fit(scaled(table), table.adversarial)
+    assert isinstance(head, Logistic)
+    assert np.allclose(head.score(table.features).numpy(), theirs.decision_function(scaled(table)))
 
 
 def test_boosted_trees_as_arrays_score_as_scikit_learn_does() -> None:
-    made, others = rows(), rows(seed=1)
+    table, others = rows(), rows(seed=1)
     theirs = HistGradientBoostingClassifier(random_state=0, early_stopping=False)
-    theirs.fit(made.features.numpy(), made.adversarial)
-    found = train(MBF(head="boosted"), made)[0]
-    for numbers in (made.features, others.features):
-        assert np.allclose(found.score(numbers).numpy(), theirs.decision_function(numbers.numpy()))
+    theirs.fit(table.features.numpy(), table.adversarial)
+    head = train(MBF(head="boosted"), table)[0]
+    for numbers in (table.features, others.features):
+        assert np.allclose(head.score(numbers).numpy(), theirs.decision_function(numbers.numpy()))
 
 
-def test_boosted_trees_say_that_they_have_no_gradient() -> None:
-    found = train(MBF(head="boosted"), rows())[0]
-    assert isinstance(found, Boosted)
-    assert not found.differentiable
+def test_boosted_trees_declare_that_they_have_no_gradient() -> None:
+    head = train(MBF(head="boosted"), rows())[0]
+    assert isinstance(head, Boosted)
+    assert not head.differentiable
     leaf = rows().features.clone().requires_grad_()
-    assert not found.score(leaf).requires_grad
+    assert not head.score(leaf).requires_grad
 
 
 @pytest.mark.parametrize("options", [{}, {"head": "logistic"}])
 def test_cross_validation_chooses_what_is_best_on_other_sources(options: dict[str, Any]) -> None:
-    made = rows(shift=0.7)
-    found, facts = train(MBF(scaling="standard", C="cv", gamma="cv", **options), made)
+    table = rows(shift=0.7)
+    head, facts = train(MBF(scaling="standard", C="cv", gamma="cv", **options), table)
     assert facts["C"] in heads.COSTS
-    scores = found.score(rows(seed=9, shift=0.7).features).numpy()
-    assert roc_auc_score(made.adversarial, scores) > 0.8
+    scores = head.score(rows(seed=9, shift=0.7).features).numpy()
+    assert roc_auc_score(table.adversarial, scores) > 0.8
 
 
-def test_cross_validation_never_parts_twins() -> None:
-    made = rows(40)
-    for fold in features.source_folds(made, seed=0):
-        train_sources = {made.sources[row] for row in fold.train}
-        assert train_sources.isdisjoint(made.sources[row] for row in fold.test)
-        assert set(made.adversarial[fold.test]) == {False, True}
+def test_cross_validation_never_separates_twins() -> None:
+    table = rows(40)
+    for fold in features.source_folds(table, seed=0):
+        train_sources = {table.sources[row] for row in fold.train}
+        assert train_sources.isdisjoint(table.sources[row] for row in fold.test)
+        assert set(table.adversarial[fold.test]) == {False, True}
 
 
 def test_cross_validation_takes_part_of_many_sources(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,31 +105,31 @@ def test_cross_validation_takes_part_of_many_sources(monkeypatch: pytest.MonkeyP
 
 
 def test_a_column_that_never_changes_is_left_alone() -> None:
-    made = rows()
-    numbers = torch.cat([made.features, torch.full((len(made), 1), 0.1).double()], dim=1)
+    table = rows()
+    numbers = torch.cat([table.features, torch.full((len(table), 1), 0.1).double()], dim=1)
     method = MBF(scaling="standard", C=1.0, gamma="scale")
-    found = train(method, FeatureTable(numbers, made.adversarial, made.sources, made.kinds))[0]
-    assert isinstance(found, Svm)
-    assert float(found.scale[-1]) == 1.0
-    assert torch.isfinite(found.score(numbers)).all()
+    head = train(method, FeatureTable(numbers, table.adversarial, table.sources, table.kinds))[0]
+    assert isinstance(head, Svm)
+    assert float(head.scale[-1]) == 1.0
+    assert torch.isfinite(head.score(numbers)).all()
 
 
 @pytest.mark.parametrize(("scaling", "least", "greatest"), [("min-max", 0.0, 1.0), ("none", None, None)])
 def test_scaling_is_as_asked(scaling: str, least: float | None, greatest: float | None) -> None:
-    made = rows()
-    found = train(MBF(C=1.0, gamma="scale", scaling=scaling), made)[0]
-    assert isinstance(found, Svm)
-    seen = (made.features - found.shift) / found.scale
+    table = rows()
+    head = train(MBF(C=1.0, gamma="scale", scaling=scaling), table)[0]
+    assert isinstance(head, Svm)
+    seen = (table.features - head.shift) / head.scale
     if least is None:
-        assert torch.equal(seen, made.features)
+        assert torch.equal(seen, table.features)
     else:
         assert float(seen.amin()) == least
         assert float(seen.amax()) == greatest
 
 
 def test_examples_of_one_kind_are_refused() -> None:
-    made = rows()
-    benign = FeatureTable(made.features, np.zeros(len(made), bool), made.sources, made.kinds)
+    table = rows()
+    benign = FeatureTable(table.features, np.zeros(len(table), bool), table.sources, table.kinds)
     with pytest.raises(FitError, match="there are no adversarial examples; head 'svm' needs"):
         train(MBF(), benign)
 
@@ -145,20 +145,20 @@ def test_too_few_sources_for_cross_validation_are_refused() -> None:
 
 
 def test_the_sigmoid_gives_the_rate_that_scores_have() -> None:
-    """Scores drawn with P(adversarial) = 1/(1 + e^{−(2s − 1)}): 4000 of them tell slope and offset to about 0.1."""
+    """Scores drawn with P(adversarial) = 1/(1 + e^{−(2s − 1)}): 4000 of them give slope and offset to about 0.1."""
     random = np.random.default_rng(0)
     scores = random.normal(size=4000)
     bad = random.random(4000) < 1 / (1 + np.exp(-(2 * scores - 1)))
-    found = fit_sigmoid(scores, bad)
-    assert found.slope == pytest.approx(2, abs=0.3)
-    assert found.offset == pytest.approx(-1, abs=0.2)
-    assert found.posterior(np.array([0.5]))[0] == pytest.approx(0.5, abs=0.05)
+    sigmoid = fit_sigmoid(scores, bad)
+    assert sigmoid.slope == pytest.approx(2, abs=0.3)
+    assert sigmoid.offset == pytest.approx(-1, abs=0.2)
+    assert sigmoid.posterior(np.array([0.5]))[0] == pytest.approx(0.5, abs=0.05)
 
 
 def test_scores_that_are_perfectly_apart_give_no_certainty() -> None:
-    found = fit_sigmoid(np.array([0.0, 0.1, 0.2, 1.0, 1.1]), np.array([False, False, False, True, True]))
-    assert isinstance(found, Sigmoid)
-    posteriors = found.posterior(np.array([0.0, 1.1]))
+    sigmoid = fit_sigmoid(np.array([0.0, 0.1, 0.2, 1.0, 1.1]), np.array([False, False, False, True, True]))
+    assert isinstance(sigmoid, Sigmoid)
+    posteriors = sigmoid.posterior(np.array([0.0, 1.1]))
     assert 0 < posteriors[0] < 0.35
     assert 0.65 < posteriors[1] < 1
 
@@ -176,41 +176,41 @@ def clean_only(table: FeatureTable) -> FeatureTable:
 
 def test_the_mixture_is_the_one_scikit_learn_fits() -> None:
     for columns, count in ((2, 300), (40, 30)):
-        made = rows(count, columns, shift=0.0)
-        found, facts = train(MBF(head="mixture", scaling="standard"), clean_only(made))
-        assert isinstance(found, Mixture)
-        clean = made.clean.numpy()
+        table = rows(count, columns, shift=0.0)
+        head, facts = train(MBF(head="mixture", scaling="standard"), clean_only(table))
+        assert isinstance(head, Mixture)
+        clean = table.clean.numpy()
         data = (clean - clean.mean(0)) / clean.std(0)
         theirs = GaussianMixture(facts["components"], covariance_type=facts["covariances"], reg_covar=1e-3).fit(data)
-        wanted = np.log(clean.std(0)).sum() - theirs.score_samples(data)
+        expected = np.log(clean.std(0)).sum() - theirs.score_samples(data)
         if facts["components"] == 1:
-            assert np.allclose(found.score(made.clean).numpy(), wanted, rtol=1e-6)
+            assert np.allclose(head.score(table.clean).numpy(), expected, rtol=1e-6)
 
 
-def test_the_mixture_looks_at_clean_images_only() -> None:
-    made = rows(shift=4.0)
-    alone, _ = train(MBF(head="mixture", scaling="standard"), clean_only(made))
-    beside, _ = train(MBF(head="mixture", scaling="standard"), made)
-    assert torch.equal(alone.score(made.features), beside.score(made.features))
-    assert roc_auc_score(made.adversarial, alone.score(made.features).numpy()) > 0.95
+def test_the_mixture_is_fitted_to_clean_images_only() -> None:
+    table = rows(shift=4.0)
+    alone, _ = train(MBF(head="mixture", scaling="standard"), clean_only(table))
+    beside, _ = train(MBF(head="mixture", scaling="standard"), table)
+    assert torch.equal(alone.score(table.features), beside.score(table.features))
+    assert roc_auc_score(table.adversarial, alone.score(table.features).numpy()) > 0.95
 
 
 def test_the_mixture_finds_two_groups_of_clean_images() -> None:
-    made = rows(200, 2)
-    features = made.features.clone()
+    table = rows(200, 2)
+    features = table.features.clone()
     features[:200:2] += torch.tensor([30.0, 300.0])
-    found, facts = train(MBF(head="mixture"), FeatureTable(features, made.adversarial, made.sources, made.kinds))
+    head, facts = train(MBF(head="mixture"), FeatureTable(features, table.adversarial, table.sources, table.kinds))
     assert facts["components"] >= 2
-    between = found.score(torch.tensor([[15.0, 150.0]]))
-    assert float(between) > float(found.score(features[:200]).max())
+    between = head.score(torch.tensor([[15.0, 150.0]]))
+    assert float(between) > float(head.score(features[:200]).max())
 
 
 @pytest.mark.parametrize("kind", sorted(HEADS))
-def test_a_head_comes_back_from_its_state(kind: str) -> None:
-    made = rows(columns=1)
-    head, _ = train(MBF(head=kind, scaling="standard", C=1.0, gamma="scale"), made)
+def test_a_head_is_restored_from_its_state(kind: str) -> None:
+    table = rows(columns=1)
+    head, _ = train(MBF(head=kind, scaling="standard", C=1.0, gamma="scale"), table)
     again = record_from_state(HEADS[kind], record_state(head))
-    assert torch.equal(again.score(made.features), head.score(made.features))
+    assert torch.equal(again.score(table.features), head.score(table.features))
     assert head.differentiable == (kind != "boosted")
 
 

@@ -61,26 +61,26 @@ def sklearn_density(points: Floats, width: float, rows: Floats) -> Floats:
     return np.asarray(KernelDensity(bandwidth=width).fit(points).score_samples(rows))
 
 
-def test_kd_is_the_density_that_scikit_learn_finds() -> None:
-    made, extractor = toys(), learned()
-    images = torch.cat([made.tested.clean, made.tested.adversarial["bim"]])
-    rows, points = last_hidden(images), last_hidden(made.fitted.clean)
-    predicted = made.classifier.logits(images).argmax(1).tolist()
-    wanted = [
-        -sklearn_density(points[made.fitted.labels.numpy() == label], extractor.bandwidth, row[None])[0]
+def test_kd_is_the_density_that_scikit_learn_computes() -> None:
+    toy_data, extractor = toys(), learned()
+    images = torch.cat([toy_data.tested.clean, toy_data.tested.adversarial["bim"]])
+    rows, points = last_hidden(images), last_hidden(toy_data.fitted.clean)
+    predicted = toy_data.classifier.logits(images).argmax(1).tolist()
+    expected = [
+        -sklearn_density(points[toy_data.fitted.labels.numpy() == label], extractor.bandwidth, row[None])[0]
         for label, row in zip(predicted, rows, strict=True)
     ]
-    assert np.allclose(features(extractor, images)[:, 0], wanted, rtol=1e-6)
+    assert np.allclose(features(extractor, images)[:, 0], expected, rtol=1e-6)
 
 
 def test_an_image_is_no_point_of_its_own_density() -> None:
-    made, extractor = toys(), learned(bandwidth=0.8)
-    fitted, points = made.fitted, last_hidden(made.fitted.clean)
+    toy_data, extractor = toys(), learned(bandwidth=0.8)
+    fitted, points = toy_data.fitted, last_hidden(toy_data.fitted.clean)
     labels, ids = fitted.labels.numpy(), list(fitted.ids)
     others = [(labels == labels[row]) & (np.arange(len(labels)) != row) for row in range(20)]
-    wanted = [-sklearn_density(points[mask], 0.8, points[row][None])[0] for row, mask in enumerate(others)]
-    assert np.allclose(features(extractor, fitted.clean[:20], ids[:20])[:, 0], wanted, rtol=1e-6)
-    assert (features(extractor, fitted.clean[:20])[:, 0].numpy() < wanted).all()
+    expected = [-sklearn_density(points[mask], 0.8, points[row][None])[0] for row, mask in enumerate(others)]
+    assert np.allclose(features(extractor, fitted.clean[:20], ids[:20])[:, 0], expected, rtol=1e-6)
+    assert (features(extractor, fitted.clean[:20])[:, 0].numpy() < expected).all()
 
 
 def some_points() -> tuple[Tensor, Tensor]:
@@ -90,9 +90,12 @@ def some_points() -> tuple[Tensor, Tensor]:
 
 def test_a_class_without_points_has_the_density_of_all_less_the_log_of_their_number() -> None:
     points, labels = some_points()
-    rows, nobody = torch.randn(5, 3, generator=torch.Generator().manual_seed(1)), torch.zeros(5, 40, dtype=torch.bool)
-    found = log_density(points, labels, 0.5, rows, torch.full((5,), 9), nobody)
-    assert np.allclose(found, sklearn_density(points.numpy(), 0.5, rows.numpy()) - math.log(40))
+    rows, none_left_out = (
+        torch.randn(5, 3, generator=torch.Generator().manual_seed(1)),
+        torch.zeros(5, 40, dtype=torch.bool),
+    )
+    densities = log_density(points, labels, 0.5, rows, torch.full((5,), 9), none_left_out)
+    assert np.allclose(densities, sklearn_density(points.numpy(), 0.5, rows.numpy()) - math.log(40))
 
 
 def test_a_class_whose_only_point_is_the_image_itself_counts_as_one_without_points() -> None:
@@ -100,9 +103,9 @@ def test_a_class_whose_only_point_is_the_image_itself_counts_as_one_without_poin
     labels[-1] = 7
     own = torch.zeros(1, 40, dtype=torch.bool)
     own[0, -1] = True
-    found = log_density(points, labels, 0.5, points[-1:], torch.tensor([7]), own)
-    wanted = sklearn_density(points[:-1].numpy(), 0.5, points[-1:].numpy()) - math.log(40)
-    assert np.allclose(found, wanted)
+    densities = log_density(points, labels, 0.5, points[-1:], torch.tensor([7]), own)
+    expected = sklearn_density(points[:-1].numpy(), 0.5, points[-1:].numpy()) - math.log(40)
+    assert np.allclose(densities, expected)
 
 
 def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,10 +117,10 @@ def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_far_images_have_a_finite_density() -> None:
     points, labels = some_points()
-    nobody = torch.zeros(1, 40, dtype=torch.bool)
-    found = log_density(points, labels, 0.01, torch.full((1, 3), 1e4), labels[:1], nobody)
-    assert found.isfinite().all()
-    assert found < -1e11
+    none_left_out = torch.zeros(1, 40, dtype=torch.bool)
+    densities = log_density(points, labels, 0.01, torch.full((1, 3), 1e4), labels[:1], none_left_out)
+    assert densities.isfinite().all()
+    assert densities < -1e11
 
 
 def test_the_bandwidth_is_the_likeliest_when_points_are_left_out_in_turn() -> None:
@@ -162,21 +165,21 @@ def by_torch(classifier: bf.Classifier, images: Tensor, passes: int) -> Tensor:
     with torch.random.fork_rng(devices=[]), torch.no_grad(), dropping(classifier.module):
         torch.manual_seed(0)
         entering = classifier.normalise(images)
-        found = torch.stack([torch.softmax(classifier.module(entering).double(), 1) for _ in range(passes)], 1)
-    return found.var(1, correction=0).mean(1)
+        posteriors = torch.stack([torch.softmax(classifier.module(entering).double(), 1) for _ in range(passes)], 1)
+    return posteriors.var(1, correction=0).mean(1)
 
 
 def test_bu_is_the_variance_that_torchs_own_dropout_gives() -> None:
     # 4000 passes: the relative deviation of a variance is about sqrt(kurtosis / 4000); 40 images of it average out, and
     # each of the two sums below deviates by less than 2 %. 10 % is five of these: false failure below 1e-6
-    made = toys()
-    images = made.tested.adversarial["bim"][:40]
-    ours = variance(DropoutVariance(4000, 0, late=True), made.classifier, images)
-    assert float(ours.sum()) == pytest.approx(float(by_torch(made.classifier, images, 4000).sum()), rel=0.1)
+    toy_data = toys()
+    images = toy_data.tested.adversarial["bim"][:40]
+    ours = variance(DropoutVariance(4000, 0, late=True), toy_data.classifier, images)
+    assert float(ours.sum()) == pytest.approx(float(by_torch(toy_data.classifier, images, 4000).sum()), rel=0.1)
 
 
 class Wide(nn.Module):
-    """A residual network: copies of an image meet the image itself behind the dropout."""
+    """A residual network: after the dropout, copies of an image are added to the image itself."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -184,9 +187,9 @@ class Wide(nn.Module):
         self.drop, self.again, self.head = nn.Dropout2d(0.3), nn.Dropout(0.4), nn.Linear(6, 10)
 
     def forward(self, images: Tensor) -> Tensor:
-        found = torch.relu(self.first(images))
-        found = found + self.second(self.drop(found))
-        return self.head(self.again(found.mean((2, 3))))  # type: ignore[no-any-return]
+        maps = torch.relu(self.first(images))
+        maps = maps + self.second(self.drop(maps))
+        return self.head(self.again(maps.mean((2, 3))))  # type: ignore[no-any-return]
 
 
 def wide() -> bf.Classifier:
@@ -195,18 +198,19 @@ def wide() -> bf.Classifier:
         return bf.Classifier(Wide().eval(), size=8, channels=1)
 
 
-def test_passes_part_at_the_first_dropout_where_they_can() -> None:
-    made = toys()
-    images = made.tested.clean[:6]
-    assert splits_at_first_dropout(made.classifier, images, seed=0)
+def test_passes_split_at_the_first_dropout_where_they_can() -> None:
+    toy_data = toys()
+    images = toy_data.tested.clean[:6]
+    assert splits_at_first_dropout(toy_data.classifier, images, seed=0)
     early, late = (
-        torch.cat(list(DropoutVariance(5, 0, late=late).posteriors(made.classifier, images))) for late in (False, True)
+        torch.cat(list(DropoutVariance(5, 0, late=late).posteriors(toy_data.classifier, images)))
+        for late in (False, True)
     )
     assert early.shape == (6, 5, 10)
     assert torch.allclose(early, late, atol=1e-6)
 
 
-def test_passes_part_at_the_image_where_copies_would_meet_it() -> None:
+def test_passes_split_at_the_image_where_copies_would_be_added_to_it() -> None:
     classifier, images = wide(), toys().tested.clean[:20]
     assert not splits_at_first_dropout(classifier, images[:3], seed=0)
     # as above: 2000 passes, 20 images, within 10 %
@@ -227,19 +231,21 @@ def test_dropout_of_channels_drops_whole_ones() -> None:
     assert torch.allclose(seen[-1].flatten(2)[~whole], relu[~whole] / 0.7, rtol=1e-4)
 
 
-def test_masks_belong_to_the_image(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = toys()
-    images = made.tested.adversarial["bim"][:9]
-    whole = variance(DropoutVariance(7, 0, late=True), made.classifier, images)
-    alone = torch.cat([variance(DropoutVariance(7, 0, late=True), made.classifier, image[None]) for image in images])
+def test_masks_depend_on_the_image_and_the_seed_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    toy_data = toys()
+    images = toy_data.tested.adversarial["bim"][:9]
+    whole = variance(DropoutVariance(7, 0, late=True), toy_data.classifier, images)
+    alone = torch.cat(
+        [variance(DropoutVariance(7, 0, late=True), toy_data.classifier, image[None]) for image in images]
+    )
     assert torch.allclose(whole, alone, rtol=1e-4)
-    assert not torch.allclose(whole, variance(DropoutVariance(7, 1, late=True), made.classifier, images), rtol=1e-2)
+    assert not torch.allclose(whole, variance(DropoutVariance(7, 1, late=True), toy_data.classifier, images), rtol=1e-2)
     for name in ("CACHED", "MEMORY"):
         monkeypatch.setattr(kd_bu, name, 3 * 32 * 4 * 3)  # three rows at once: passes in three parts
-    assert torch.allclose(whole, variance(DropoutVariance(7, 0, late=True), made.classifier, images), rtol=1e-4)
+    assert torch.allclose(whole, variance(DropoutVariance(7, 0, late=True), toy_data.classifier, images), rtol=1e-4)
 
 
-def test_hooks_are_gone_when_a_pass_fails() -> None:
+def test_hooks_are_removed_when_a_pass_fails() -> None:
     classifier = wide()
     classifier.layer_list()
     handle = classifier.module.head.register_forward_hook(lambda *_: 1 / 0)  # type: ignore[union-attr]
@@ -264,10 +270,10 @@ def test_only_modules_that_drop_count_as_dropout(p: float, names: list[str]) -> 
     assert list(dropout_modules(classifier.module, classifier.layer_list())) == names
 
 
-def test_a_network_without_dropout_gets_kd_alone_and_says_so(tmp_path: Path) -> None:
-    made = toys()
+def test_a_network_without_dropout_gets_kd_alone_and_the_summary_says_so(tmp_path: Path) -> None:
+    toy_data = toys()
     classifier = bf.Classifier(Functional(0.0).eval(), size=8, channels=1)
-    examples = made.fitted.for_attack("bim")
+    examples = toy_data.fitted.for_attack("bim")
     detector = fit(KDBU(C=1.0, gamma="scale"), classifier, examples, show_progress=False)
     assert isinstance(detector.extractor, ObservingExtractor)
     assert detector.needs == {"forward"} < detector.method.needs
@@ -281,20 +287,23 @@ def test_a_network_without_dropout_gets_kd_alone_and_says_so(tmp_path: Path) -> 
 
 
 def test_both_numbers_are_higher_for_attacked_images() -> None:
-    made = toys()
-    extractor = KDBU().fit_extractor(made.classifier, FitData(made.fitted, show_progress=False))
+    toy_data = toys()
+    extractor = KDBU().fit_extractor(toy_data.classifier, FitData(toy_data.fitted, show_progress=False))
     assert isinstance(extractor, Concatenated)
-    clean, attacked = features(extractor, made.tested.clean), features(extractor, made.tested.adversarial["bim"])
+    clean, attacked = (
+        features(extractor, toy_data.tested.clean),
+        features(extractor, toy_data.tested.adversarial["bim"]),
+    )
     assert (attacked.median(0).values > clean.median(0).values).all()
 
 
 def test_points_come_from_images_beyond_the_examples_under_the_authors_rules() -> None:
-    made = toys()
+    toy_data = toys()
     extractor = KDBU(rules="authors", bu=False).fit_extractor(
-        made.classifier, FitData(made.fitted, made.clean, show_progress=False)
+        toy_data.classifier, FitData(toy_data.fitted, toy_data.clean, show_progress=False)
     )
     assert isinstance(extractor, Density)
-    assert sorted(extractor.ids) == sorted(made.clean.ids)
+    assert sorted(extractor.ids) == sorted(toy_data.clean.ids)
 
 
 @pytest.mark.parametrize(
@@ -313,14 +322,14 @@ def test_the_last_hidden_layer_is_found(name: str, layer: str) -> None:
     assert last_hidden_layer(classifier.layer_list().layers) == layer
 
 
-def test_a_network_without_hidden_layers_is_heard_at_its_input() -> None:
-    made = toys()
+def test_a_network_without_hidden_layers_is_observed_at_its_input() -> None:
+    toy_data = toys()
     classifier = bf.Classifier(Functional(0.0).eval(), size=8, channels=1)
-    extractor = KDBU().fit_extractor(classifier, FitData(made.fitted, show_progress=False))
+    extractor = KDBU().fit_extractor(classifier, FitData(toy_data.fitted, show_progress=False))
     assert isinstance(extractor, Density)
     assert extractor.layers == (INPUT,)
-    order = made.fitted.labels.argsort(stable=True)
-    assert torch.equal(extractor.points, made.fitted.clean.flatten(1)[order])
+    order = toy_data.fitted.labels.argsort(stable=True)
+    assert torch.equal(extractor.points, toy_data.fitted.clean.flatten(1)[order])
 
 
 def test_another_layer_can_be_named() -> None:

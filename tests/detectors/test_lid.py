@@ -41,12 +41,12 @@ def features(extractor: Dimensions, images: Tensor, ids: Sequence[str] | None = 
 def activations(images: Tensor) -> list[Floats]:
     """The image, every module's activation, and the posteriors, straight from the toy network."""
     module: nn.Sequential = toys().classifier.module  # type: ignore[assignment]
-    found = [images]
+    outputs = [images]
     with torch.no_grad():
         for part in module:
-            found.append(part(found[-1].clone()))
-        found.append(torch.softmax(found[-1].double(), 1))
-    return [activation.double().flatten(1).numpy() for activation in found]
+            outputs.append(part(outputs[-1].clone()))
+        outputs.append(torch.softmax(outputs[-1].double(), 1))
+    return [activation.double().flatten(1).numpy() for activation in outputs]
 
 
 def pairs(images: Tensor, extractor: Dimensions) -> list[tuple[Floats, Floats]]:
@@ -56,44 +56,44 @@ def pairs(images: Tensor, extractor: Dimensions) -> list[tuple[Floats, Floats]]:
 
 def naive(rows: Floats, references: Floats, k: int, left_out: Sequence[int | None], official: bool = False) -> Floats:
     """The formula, image by image; left_out names the reference that does not count."""
-    found = []
+    dimensions = []
     for row, without in zip(rows, left_out, strict=True):
         distances = [math.dist(row, other) for place, other in enumerate(references) if place != without]
         nearest = [max(r, 1e-12) for r in sorted(distances)[int(official) :][:k]]
-        found.append(-k / sum(math.log(r / nearest[-1]) for r in nearest))
-    return np.array(found)
+        dimensions.append(-k / sum(math.log(r / nearest[-1]) for r in nearest))
+    return np.array(dimensions)
 
 
 def test_the_numbers_are_those_of_a_plain_loop() -> None:
-    made, extractor = toys(), learned(batch=60)
-    images = torch.cat([made.tested.clean[:15], made.tested.adversarial["bim"][:15]])
-    wanted = [naive(a, b, 20, [None] * 30) for a, b in pairs(images, extractor)]
-    assert np.allclose(features(extractor, images), np.stack(wanted, 1), rtol=1e-3)
+    toy_data, extractor = toys(), learned(batch=60)
+    images = torch.cat([toy_data.tested.clean[:15], toy_data.tested.adversarial["bim"][:15]])
+    expected = [naive(a, b, 20, [None] * 30) for a, b in pairs(images, extractor)]
+    assert np.allclose(features(extractor, images), np.stack(expected, 1), rtol=1e-3)
 
 
 def test_an_image_is_no_neighbour_of_itself_or_of_its_twins() -> None:
-    made, extractor = toys(), learned(batch=60)
-    rows = [made.fitted.ids.index(name) for name in extractor.ids[:10]]
-    images, ids = made.fitted.noisy["noisy"][rows], extractor.ids[:10]
-    wanted = [naive(a, b, 20, range(10)) for a, b in pairs(images, extractor)]
-    assert np.allclose(features(extractor, images, ids), np.stack(wanted, 1), rtol=1e-3)
-    assert not np.allclose(features(extractor, images), np.stack(wanted, 1), rtol=0.02)
+    toy_data, extractor = toys(), learned(batch=60)
+    rows = [toy_data.fitted.ids.index(name) for name in extractor.ids[:10]]
+    images, ids = toy_data.fitted.noisy["noisy"][rows], extractor.ids[:10]
+    expected = [naive(a, b, 20, range(10)) for a, b in pairs(images, extractor)]
+    assert np.allclose(features(extractor, images, ids), np.stack(expected, 1), rtol=1e-3)
+    assert not np.allclose(features(extractor, images), np.stack(expected, 1), rtol=0.02)
     clean = extractor.images[:10]
-    wanted = [naive(a, b, 20, range(10)) for a, b in pairs(clean, extractor)]
-    assert np.allclose(features(extractor, clean, ids), np.stack(wanted, 1), rtol=1e-3)
+    expected = [naive(a, b, 20, range(10)) for a, b in pairs(clean, extractor)]
+    assert np.allclose(features(extractor, clean, ids), np.stack(expected, 1), rtol=1e-3)
 
 
 def test_the_official_way_leaves_the_nearest_out_whichever_it_is() -> None:
-    made, extractor = toys(), learned(batch=60, official=True)
-    images = torch.cat([made.tested.clean[:10], extractor.images[:5]])
-    wanted = [naive(a, b, 20, [None] * 15, official=True) for a, b in pairs(images, extractor)]
-    assert np.allclose(features(extractor, images), np.stack(wanted, 1), rtol=1e-3)
+    toy_data, extractor = toys(), learned(batch=60, official=True)
+    images = torch.cat([toy_data.tested.clean[:10], extractor.images[:5]])
+    expected = [naive(a, b, 20, [None] * 15, official=True) for a, b in pairs(images, extractor)]
+    assert np.allclose(features(extractor, images), np.stack(expected, 1), rtol=1e-3)
 
 
 def test_several_mini_batches_are_averaged() -> None:
-    made, extractor = toys(), learned(batch=40, references=2, k=10)
+    toy_data, extractor = toys(), learned(batch=40, references=2, k=10)
     assert len(set(extractor.ids)) == 80
-    images = made.tested.clean[:10]
+    images = toy_data.tested.clean[:10]
     both = [
         np.stack(
             [naive(a, b[part], 10, [None] * 10) for a, b in pairs(images, extractor)],
@@ -104,7 +104,7 @@ def test_several_mini_batches_are_averaged() -> None:
     assert np.allclose(features(extractor, images), np.mean(both, 0), rtol=1e-3)
 
 
-def test_mini_batches_beyond_the_images_that_are_there_share_some() -> None:
+def test_mini_batches_share_images_where_there_are_too_few() -> None:
     extractor = learned(batch=100, references=3)
     names = np.array(extractor.ids).reshape(3, 100)
     assert all(len(set(batch)) == 100 for batch in names)
@@ -119,18 +119,18 @@ def test_near_neighbours_keep_their_digits(gap: float) -> None:
     rows = 5 + middle + torch.randn(50, 3000, generator=draw)
     queries = rows[:4] + gap * torch.randn(4, 3000, generator=draw)
     centre = rows.mean(0)
-    found = ReferenceActivations(rows - centre, centre).squared_distances(queries).double()
-    wanted = torch.cdist(queries.double(), rows.double(), compute_mode="donot_use_mm_for_euclid_dist").square()
-    assert torch.allclose(found, wanted, rtol=0.02)
-    assert torch.allclose(found[:, 4:], wanted[:, 4:], rtol=1e-5)
+    distances = ReferenceActivations(rows - centre, centre).squared_distances(queries).double()
+    expected = torch.cdist(queries.double(), rows.double(), compute_mode="donot_use_mm_for_euclid_dist").square()
+    assert torch.allclose(distances, expected, rtol=0.02)
+    assert torch.allclose(distances[:, 4:], expected[:, 4:], rtol=1e-5)
 
 
 def test_copies_among_the_neighbours_give_finite_features() -> None:
     extractor = learned(batch=60, k=10)
     images = extractor.images[:1].repeat(3, 1, 1, 1)
-    found = features(extractor, images)
-    assert np.isfinite(found).all()
-    assert (found > 0).all()
+    dimensions = features(extractor, images)
+    assert np.isfinite(dimensions).all()
+    assert (dimensions > 0).all()
 
 
 def test_neighbours_that_all_coincide_have_no_dimension() -> None:
@@ -146,8 +146,8 @@ def test_points_in_a_cube_have_its_dimension() -> None:
     draw = torch.Generator().manual_seed(0)
     points = torch.rand(20000, 3, generator=draw)
     queries = 0.3 + 0.4 * torch.rand(200, 3, generator=draw)
-    found = local_dimensions(torch.cdist(queries, points).square(), (100,), 10)
-    assert float(found.mean()) == pytest.approx(3, rel=0.05)
+    dimensions = local_dimensions(torch.cdist(queries, points).square(), (100,), 10)
+    assert float(dimensions.mean()) == pytest.approx(3, rel=0.05)
 
 
 @pytest.mark.parametrize(("name", "count"), [("lid-cifar10", 34), ("lid-svhn", 20), ("lid-mnist", 16)])
@@ -155,23 +155,23 @@ def test_the_authors_networks_give_one_number_per_layer_and_one_for_the_image(na
     entry = ZOO[name]
     classifier = bf.Classifier(ZOO[name].factory(), mean=entry.scaling[0], size=entry.size, channels=entry.channels)
     images = torch.rand(12, entry.channels, entry.size, entry.size, generator=torch.Generator().manual_seed(0))
-    made = toys().fitted.take(np.arange(12))
+    toy_examples = toys().fitted.take(np.arange(12))
     examples = bf.Examples(
         clean=images,
         noisy={"noisy": images},
         adversarial={"bim": images},
         success={"bim": torch.ones(12, dtype=torch.bool)},
-        labels=made.labels,
-        ids=made.ids,
+        labels=toy_examples.labels,
+        ids=toy_examples.ids,
         noise_levels={"noisy": 0.0},
-        counts=made.counts,
+        counts=toy_examples.counts,
         seed=0,
     )
     extractor = LID(batch=10, k=5).fit_extractor(classifier, FitData(examples, show_progress=False))
     assert len(extractor.layers) == count
     assert extractor.layers[0] == INPUT
-    (found,) = extract(classifier, [extractor], images[10:], ["a", "b"], show_progress=False)
-    assert found.shape == (2, count)
+    (dimensions,) = extract(classifier, [extractor], images[10:], ["a", "b"], show_progress=False)
+    assert dimensions.shape == (2, count)
 
 
 def test_layers_can_be_chosen() -> None:
@@ -182,10 +182,10 @@ def test_layers_can_be_chosen() -> None:
         learned(layers=("conv9",))
 
 
-def test_the_image_is_heard_as_it_enters_the_module() -> None:
-    made = toys()
-    classifier = bf.Classifier(made.classifier.module, mean=[0.5], std=[0.25], size=8, channels=1)
-    extractor = LID(layers=(INPUT,)).fit_extractor(classifier, FitData(made.fitted, show_progress=False))
+def test_the_image_is_observed_as_it_enters_the_module() -> None:
+    toy_data = toys()
+    classifier = bf.Classifier(toy_data.classifier.module, mean=[0.5], std=[0.25], size=8, channels=1)
+    extractor = LID(layers=(INPUT,)).fit_extractor(classifier, FitData(toy_data.fitted, show_progress=False))
     known = extractor.references[INPUT]
     assert torch.allclose(known.rows + known.mean, ((extractor.images - 0.5) / 0.25).flatten(1), atol=1e-5)
 
@@ -197,16 +197,16 @@ def test_maps_become_rows_in_one_order_whatever_their_layout() -> None:
 
 
 def test_neighbours_are_clean_images_that_the_classifier_is_fitted_to() -> None:
-    made = toys()
-    detector = fit(LID(C=1.0, gamma="scale", batch=50), made.classifier, made.fitted, show_progress=False)
+    toy_data = toys()
+    detector = fit(LID(C=1.0, gamma="scale", batch=50), toy_data.classifier, toy_data.fitted, show_progress=False)
     extractor = detector.extractor
     assert isinstance(extractor, Dimensions)
     for name, image in zip(extractor.ids, extractor.images, strict=True):
-        assert torch.equal(image, made.fitted.clean[made.fitted.ids.index(name)])
+        assert torch.equal(image, toy_data.fitted.clean[toy_data.fitted.ids.index(name)])
     assert detector.summary["learned"] == {"batch": 50, "k": 20, "official": False}
 
 
-def test_a_mini_batch_shrinks_to_what_is_there_and_says_so() -> None:
+def test_a_mini_batch_shrinks_to_the_images_available() -> None:
     assert learned(batch=100).batch == 100
     assert learned(batch=1000).batch == len(toys().fitted)
     few = toys().fitted.take(np.arange(15))
@@ -214,34 +214,36 @@ def test_a_mini_batch_shrinks_to_what_is_there_and_says_so() -> None:
         LID().fit_extractor(toys().classifier, FitData(few, show_progress=False))
 
 
-def test_k_is_the_one_that_tells_held_out_sources_apart_best() -> None:
-    made = toys()
-    examples = made.fitted.for_attack("bim")
+def test_k_is_the_one_that_separates_held_out_sources_best() -> None:
+    toy_data = toys()
+    examples = toy_data.fitted.for_attack("bim")
     data = FitData(examples, show_progress=False)
-    found = {}
+    aurocs = {}
     for k in [k for k in KS if k < 60]:
-        extractor = LID(k=k, batch=60, layers=("3", "6")).fit_extractor(made.classifier, data)
-        rows = feature_table(made.classifier, extractor, few_sources(examples, seed=0), "trial", show_progress=False)
-        found[k] = held_out_auroc(rows.features.numpy(), rows, seed=0)
-    assert LID(k="cv", batch=60, layers=("3", "6")).fit_extractor(made.classifier, data).k == max(
-        found, key=lambda k: found[k]
+        extractor = LID(k=k, batch=60, layers=("3", "6")).fit_extractor(toy_data.classifier, data)
+        rows = feature_table(
+            toy_data.classifier, extractor, few_sources(examples, seed=0), "trial", show_progress=False
+        )
+        aurocs[k] = held_out_auroc(rows.features.numpy(), rows, seed=0)
+    assert LID(k="cv", batch=60, layers=("3", "6")).fit_extractor(toy_data.classifier, data).k == max(
+        aurocs, key=lambda k: aurocs[k]
     )
 
 
 def test_a_file_holds_the_reference_images_and_not_the_activations(tmp_path: Path) -> None:
-    made = toys()
-    detector = fit(LID(C=1.0, gamma="scale", batch=50), made.classifier, made.fitted, show_progress=False)
+    toy_data = toys()
+    detector = fit(LID(C=1.0, gamma="scale", batch=50), toy_data.classifier, toy_data.fitted, show_progress=False)
     detector.save(tmp_path / "lid.bf")
-    again = load(tmp_path / "lid.bf", made.classifier)
-    ids = list(made.fitted.ids)
+    again = load(tmp_path / "lid.bf", toy_data.classifier)
+    ids = list(toy_data.fitted.ids)
     assert np.array_equal(
-        again.score(made.fitted.noisy["noisy"], ids=ids), detector.score(made.fitted.noisy["noisy"], ids=ids)
+        again.score(toy_data.fitted.noisy["noisy"], ids=ids), detector.score(toy_data.fitted.noisy["noisy"], ids=ids)
     )
     _, arrays = artifact.read(tmp_path / "lid.bf", "benfourier-detector", 2)
     assert [name for name in arrays if name.startswith("extractors/")] == ["extractors/0/state/images"]
 
 
-def test_activations_are_kept_in_half_precision_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_activations_are_stored_in_half_precision_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
     images = toys().tested.clean
     whole = features(learned(batch=60), images)
     monkeypatch.setattr(lid, "FULL", 0)
@@ -263,13 +265,13 @@ def shared_pool(images: Tensor, ids: Sequence[str]) -> FeatureCache:
 
 
 def test_distances_to_a_pool_are_shared_where_that_pays(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = toys()
-    images, ids = made.fitted.clean, made.fitted.ids
+    toy_data = toys()
+    images, ids = toy_data.fitted.clean, toy_data.fitted.ids
     pool = shared_pool(images, ids)
 
     def shared(cache: FeatureCache, **options: Any) -> bool:
-        data = FitData(made.fitted.take(np.arange(60)), show_progress=False, cache=cache)
-        return LID(k=10, **options).fit_extractor(made.classifier, data).pool is not None
+        data = FitData(toy_data.fitted.take(np.arange(60)), show_progress=False, cache=cache)
+        return LID(k=10, **options).fit_extractor(toy_data.classifier, data).pool is not None
 
     assert shared(pool, batch=30)
     assert not shared(pool, batch=29)  # a quarter of the pool at least
@@ -287,28 +289,28 @@ def test_distances_to_a_pool_are_shared_where_that_pays(monkeypatch: pytest.Monk
 
 
 def test_fits_that_share_distances_hold_one_set_of_activations_while_one_is_in_use(tmp_path: Path) -> None:
-    made = toys()
-    examples = made.fitted.for_attack("bim")
-    references = bf.LabelledImages(made.fitted.clean, made.fitted.labels, made.fitted.ids)
+    toy_data = toys()
+    examples = toy_data.fitted.for_attack("bim")
+    references = bf.LabelledImages(toy_data.fitted.clean, toy_data.fitted.labels, toy_data.fitted.ids)
     pool = [examples.clean, examples.noisy["noisy"], examples.adversarial["bim"]]
-    cache = FeatureCache(made.classifier, "network", pool, reference_pool=references)
+    cache = FeatureCache(toy_data.classifier, "network", pool, reference_pool=references)
     halves = [examples.take(np.arange(80)), examples.take(np.arange(30, 120))]
     options = LID(C=1.0, gamma="scale", batch=50)
-    found = [fit(options, made.classifier, half, show_progress=False, cache=cache) for half in halves]
-    one, other = (detector.extractor for detector in found)
+    detectors = [fit(options, toy_data.classifier, half, show_progress=False, cache=cache) for half in halves]
+    one, other = (detector.extractor for detector in detectors)
     assert isinstance(one, Dimensions)
     assert isinstance(other, Dimensions)
     assert one.ids != other.ids
     assert list(cache._parts.values()) == [one.pool]
     assert other.pool is not None
     assert "references" not in vars(other.pool)  # the first fit's were used
-    plain = fit(options, made.classifier, halves[0], show_progress=False)
-    wanted = plain.score(made.tested.clean, show_progress=False)
-    assert found[0].score(made.tested.clean, show_progress=False) == pytest.approx(wanted, abs=1e-4)
-    found[0].save(tmp_path / "lid.bf")
-    again = load(tmp_path / "lid.bf", made.classifier).score(made.tested.clean, show_progress=False)
-    assert again == pytest.approx(wanted, abs=1e-4)
-    del one, other, found
+    plain = fit(options, toy_data.classifier, halves[0], show_progress=False)
+    expected = plain.score(toy_data.tested.clean, show_progress=False)
+    assert detectors[0].score(toy_data.tested.clean, show_progress=False) == pytest.approx(expected, abs=1e-4)
+    detectors[0].save(tmp_path / "lid.bf")
+    again = load(tmp_path / "lid.bf", toy_data.classifier).score(toy_data.tested.clean, show_progress=False)
+    assert again == pytest.approx(expected, abs=1e-4)
+    del one, other, detectors
     assert not cache._parts
 
 
@@ -317,26 +319,26 @@ def test_the_official_dimension_has_no_limit() -> None:
     squared = torch.linspace(1.0, 1.001, 31).double().unsqueeze(0)
     assert local_dimensions(squared, (20,), 10) == 10
     logs = squared[0, 1:21].log() / 2
-    wanted = 20 / float((logs[-1] - logs).sum())
-    assert float(local_dimensions(squared, (20,), lid.GREATEST, without_nearest=True)) == pytest.approx(wanted)
-    assert wanted > 1000
+    expected = 20 / float((logs[-1] - logs).sum())
+    assert float(local_dimensions(squared, (20,), lid.GREATEST, without_nearest=True)) == pytest.approx(expected)
+    assert expected > 1000
 
 
 def test_gradients_reach_the_image_through_detectors_that_observe() -> None:
-    made = toys()
-    for chosen in (LID(), Mahalanobis(), KDBU(bu=False)):
-        extractor = chosen.fit_extractor(made.classifier, FitData(made.fitted, show_progress=False))
+    toy_data = toys()
+    for method in (LID(), Mahalanobis(), KDBU(bu=False)):
+        extractor = method.fit_extractor(toy_data.classifier, FitData(toy_data.fitted, show_progress=False))
         assert isinstance(extractor, ObservingExtractor)
-        leaf = made.tested.clean[:3].clone().requires_grad_()
-        _, (found,) = extract_batch(made.classifier, [extractor], leaf, ["a", "b", "c"])
-        (slope,) = torch.autograd.grad(found.sum(), leaf)
+        leaf = toy_data.tested.clean[:3].clone().requires_grad_()
+        _, (values,) = extract_batch(toy_data.classifier, [extractor], leaf, ["a", "b", "c"])
+        (slope,) = torch.autograd.grad(values.sum(), leaf)
         assert slope.isfinite().all()
         assert (slope.flatten(1).abs().amax(1) > 0).all()
 
 
 def test_the_authors_preset_scales_to_their_range() -> None:
-    chosen = make_method("lid", preset="authors")
-    assert (chosen.head_options.kind, chosen.scaling) == ("logistic", "min-max")
+    method = make_method("lid", preset="authors")
+    assert (method.head_options.kind, method.scaling) == ("logistic", "min-max")
 
 
 @pytest.mark.parametrize(

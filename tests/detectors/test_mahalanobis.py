@@ -47,28 +47,28 @@ def means_of_maps(images: Tensor, layer: int) -> Floats:
     """The averages of one layer of the toy network, straight from its modules."""
     module: nn.Sequential = toys().classifier.module  # type: ignore[assignment]
     with torch.no_grad():
-        found = module[: layer + 1](images).double().numpy()
-    return np.asarray(found.reshape(*found.shape[:2], -1).mean(2))
+        maps = module[: layer + 1](images).double().numpy()
+    return np.asarray(maps.reshape(*maps.shape[:2], -1).mean(2))
 
 
 def by_authors(rows: Floats, labels: Floats, queries: Floats) -> Floats:
     """The authors' formula with scikit-learn's empirical covariance: the half of the least squared distance."""
     means = np.stack([rows[labels == label].mean(0) for label in np.unique(labels)])
-    left = rows - means[np.searchsorted(np.unique(labels), labels)]
-    precision = EmpiricalCovariance(assume_centered=True).fit(left).precision_
-    gaps = queries[:, None] - means
-    return np.asarray(np.einsum("nkc,cd,nkd->nk", gaps, precision, gaps).min(1) / 2)
+    residuals = rows - means[np.searchsorted(np.unique(labels), labels)]
+    precision = EmpiricalCovariance(assume_centered=True).fit(residuals).precision_
+    differences = queries[:, None] - means
+    return np.asarray(np.einsum("nkc,cd,nkd->nk", differences, precision, differences).min(1) / 2)
 
 
 @pytest.mark.parametrize("layer", [2, 3, 5, 8])
 def test_without_shrinkage_the_numbers_are_the_authors(layer: int) -> None:
-    made = toys()
+    toy_data = toys()
     extractor = learned(layers=(str(layer),), shrinkage=0)
-    images = torch.cat([made.tested.clean, made.tested.adversarial["bim"]])
-    wanted = by_authors(
-        means_of_maps(made.fitted.clean, layer), made.fitted.labels.numpy(), means_of_maps(images, layer)
+    images = torch.cat([toy_data.tested.clean, toy_data.tested.adversarial["bim"]])
+    expected = by_authors(
+        means_of_maps(toy_data.fitted.clean, layer), toy_data.fitted.labels.numpy(), means_of_maps(images, layer)
     )
-    assert np.allclose(features(extractor, images)[:, 0], wanted, rtol=1e-4)
+    assert np.allclose(features(extractor, images)[:, 0], expected, rtol=1e-4)
 
 
 def cloud(images: int, channels: int, classes: int = 3, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -87,13 +87,13 @@ def in_full(rows: Tensor, labels: Tensor, queries: Tensor, delta: float, without
     every = np.stack([data[classes == c].mean(0) for c in range(int(classes.max()) + 1)])
     # without shrinkage channels keep their units: that decides what a pseudo-inverse is
     spread = np.sqrt(((data - every[classes]) ** 2).mean(0)) if delta else np.ones(data.shape[1])
-    kept = np.arange(len(data)) != (-1 if without is None else without)
-    means = np.stack([data[kept & (classes == c)].mean(0) for c in range(len(every))])
-    left = ((data - means[classes]) / spread)[kept]
-    covariance = (1 - delta) * left.T @ left / len(data) + delta * np.eye(data.shape[1])
-    gaps = (queries.numpy()[:, None] - means) / spread
+    remaining = np.arange(len(data)) != (-1 if without is None else without)
+    means = np.stack([data[remaining & (classes == c)].mean(0) for c in range(len(every))])
+    residuals = ((data - means[classes]) / spread)[remaining]
+    covariance = (1 - delta) * residuals.T @ residuals / len(data) + delta * np.eye(data.shape[1])
+    differences = (queries.numpy()[:, None] - means) / spread
     inverse = np.linalg.pinv(covariance, rcond=1e-9, hermitian=True)
-    return np.asarray(np.einsum("nkc,cd,nkd->nk", gaps, inverse, gaps))
+    return np.asarray(np.einsum("nkc,cd,nkd->nk", differences, inverse, differences))
 
 
 @pytest.mark.parametrize(("images", "channels"), [(60, 8), (30, 50)])
@@ -114,9 +114,9 @@ def test_an_image_is_measured_as_if_it_had_not_been_learned(images: int, channel
     rows, labels = cloud(images, channels)
     gaussians = fit_gaussians(rows, labels, delta)
     queries = rows + 0.1 * cloud(images, channels, seed=1)[0]  # twins
-    found = gaussians.distances_leaving_out(queries, gaussians.residuals, labels)
-    wanted = [in_full(rows, labels, queries[row][None], delta, without=row)[0] for row in range(images)]
-    assert np.allclose(found, np.stack(wanted), rtol=1e-6)
+    distances = gaussians.distances_leaving_out(queries, gaussians.residuals, labels)
+    expected = [in_full(rows, labels, queries[row][None], delta, without=row)[0] for row in range(images)]
+    assert np.allclose(distances, np.stack(expected), rtol=1e-6)
 
 
 def test_images_with_their_ids_are_farther_than_without() -> None:
@@ -133,19 +133,19 @@ def test_a_class_of_the_image_alone_is_no_class_for_it() -> None:
     rows, labels = cloud(30, 4, classes=2)
     labels[0] = 2
     gaussians = fit_gaussians(rows, labels, 0.1)
-    found = gaussians.distances_leaving_out(rows[:1], gaussians.residuals[:1], labels[:1])
-    assert found[0, 2] == torch.inf
-    assert found[0, :2].isfinite().all()
+    distances = gaussians.distances_leaving_out(rows[:1], gaussians.residuals[:1], labels[:1])
+    assert distances[0, 2] == torch.inf
+    assert distances[0, :2].isfinite().all()
     assert gaussians.distances(rows[:1])[0, 2] == pytest.approx(0, abs=1e-6)
 
 
 @pytest.mark.parametrize("count", [12, 30])
-def test_few_images_give_numbers_that_tell_far_from_near(count: int) -> None:
+def test_few_images_give_larger_distances_for_noise_than_for_digits(count: int) -> None:
     examples = toys().fitted.take(np.arange(count))
     extractor = Mahalanobis().fit_extractor(toys().classifier, FitData(examples, show_progress=False))
     known = features(extractor, examples.clean, list(examples.ids))
-    strange = features(extractor, torch.rand(count, 1, 8, 8, generator=torch.Generator().manual_seed(0)))
-    assert (np.median(strange[:, :2], 0) > np.median(known[:, :2], 0)).all()
+    noise = features(extractor, torch.rand(count, 1, 8, 8, generator=torch.Generator().manual_seed(0)))
+    assert (np.median(noise[:, :2], 0) > np.median(known[:, :2], 0)).all()
     assert known.max() < 1e4
 
 
@@ -179,15 +179,15 @@ def test_classes_of_one_image_each_become_one_class() -> None:
 def test_channels_that_never_change_do_not_count() -> None:
     rows, labels = cloud(60, 5)
     plain = fit_gaussians(rows, labels, None).distances(rows)
-    dull = torch.cat([rows, torch.full((60, 1), 7.0), torch.zeros(60, 1)], 1).double()
-    gaussians = fit_gaussians(dull, labels, None)
-    assert torch.allclose(gaussians.distances(dull), plain)
-    assert torch.allclose(gaussians.distances(dull + torch.tensor([0, 0, 0, 0, 0, 1.0, 1.0])), plain)
+    padded = torch.cat([rows, torch.full((60, 1), 7.0), torch.zeros(60, 1)], 1).double()
+    gaussians = fit_gaussians(padded, labels, None)
+    assert torch.allclose(gaussians.distances(padded), plain)
+    assert torch.allclose(gaussians.distances(padded + torch.tensor([0, 0, 0, 0, 0, 1.0, 1.0])), plain)
 
 
-def test_batch_norm_says_what_the_layer_before_it_says() -> None:
-    found = features(learned(layers=("0", "1"), shrinkage=0.1), toys().tested.clean)
-    assert np.allclose(found[:, 0], found[:, 1], rtol=1e-4)
+def test_batch_norm_gives_the_distances_of_the_layer_before_it() -> None:
+    distances = features(learned(layers=("0", "1"), shrinkage=0.1), toys().tested.clean)
+    assert np.allclose(distances[:, 0], distances[:, 1], rtol=1e-4)
     assert distances_of(learned()).layers == ("0", "2", "3", "5", "6", "8")
 
 
@@ -204,42 +204,42 @@ def test_averages_are_over_positions() -> None:
     assert torch.equal(averages_of(rows), rows.double())
 
 
-def test_a_nudge_goes_against_the_gradient_of_each_layer() -> None:
-    made = toys()
-    still, nudged = learned(layers=("3", "5")), learned(layers=("3", "5"), magnitude=0.002)
-    assert isinstance(nudged, PerturbedClassDistances)
-    images = made.tested.clean[:6]
-    module: nn.Sequential = made.classifier.module  # type: ignore[assignment]
+def test_the_perturbation_goes_against_the_gradient_of_each_layer() -> None:
+    toy_data = toys()
+    unperturbed, perturbed = learned(layers=("3", "5")), learned(layers=("3", "5"), magnitude=0.002)
+    assert isinstance(perturbed, PerturbedClassDistances)
+    images = toy_data.tested.clean[:6]
+    module: nn.Sequential = toy_data.classifier.module  # type: ignore[assignment]
     for column, layer in enumerate((3, 5)):
         leaf = images.clone().requires_grad_()
         rows = module[: layer + 1](leaf).flatten(2).mean(2) if layer == 3 else module[: layer + 1](leaf)
         names = [f"query-{row}" for row in range(6)]
-        (found,) = distances_of(still).by_layer({str(layer): rows.double()}, names)
-        (slope,) = torch.autograd.grad(found.sum(), leaf)
+        (distances,) = distances_of(unperturbed).by_layer({str(layer): rows.double()}, names)
+        (slope,) = torch.autograd.grad(distances.sum(), leaf)
         moved = leaf.detach() - 0.002 * torch.where(slope >= 0, 1.0, -1.0)
-        assert np.allclose(features(nudged, images)[:, column], features(still, moved)[:, column], rtol=1e-4)
-    assert (features(nudged, images).mean(0) < features(still, images).mean(0)).all()
+        assert np.allclose(features(perturbed, images)[:, column], features(unperturbed, moved)[:, column], rtol=1e-4)
+    assert (features(perturbed, images).mean(0) < features(unperturbed, images).mean(0)).all()
 
 
-def test_a_nudge_is_measured_in_pixels_whatever_the_scaling() -> None:
-    made = toys()
+def test_the_perturbation_is_measured_in_pixels_whatever_the_scaling() -> None:
+    toy_data = toys()
     undo = nn.Conv2d(1, 1, 1)  # mean, std and the wider bounds
     with torch.no_grad():
         undo.weight.fill_(0.5 / 2)
         undo.bias.fill_(0.1)  # type: ignore[union-attr]
-    module = nn.Sequential(undo, *made.classifier.module.children()).eval()
+    module = nn.Sequential(undo, *toy_data.classifier.module.children()).eval()
     other = bf.Classifier(module, bounds=(0.0, 2.0), mean=[0.2], std=[0.5], size=8, channels=1)
-    fitted, images = made.fitted, made.tested.clean[:8]
-    attacked = {name: 2 * found for name, found in fitted.adversarial.items()}
+    fitted, images = toy_data.fitted, toy_data.tested.clean[:8]
+    attacked = {name: 2 * adversarial for name, adversarial in fitted.adversarial.items()}
     doubled = replace(fitted, clean=2 * fitted.clean, noisy={"noisy": 2 * fitted.noisy["noisy"]}, adversarial=attacked)
     names = [f"query-{row}" for row in range(8)]
     extractor = Mahalanobis(layers=("0", "3"), magnitude=0.01).fit_extractor(
-        made.classifier, FitData(fitted, show_progress=False)
+        toy_data.classifier, FitData(fitted, show_progress=False)
     )
     twice = Mahalanobis(layers=("1", "4"), magnitude=0.01).fit_extractor(other, FitData(doubled, show_progress=False))
     one, two = (
         extract(classifier, [m], pixels, names, show_progress=False)[0]
-        for classifier, m, pixels in ((made.classifier, extractor, images), (other, twice, 2 * images))
+        for classifier, m, pixels in ((toy_data.classifier, extractor, images), (other, twice, 2 * images))
     )
     assert torch.allclose(one, two, rtol=1e-2)
 
@@ -255,39 +255,41 @@ def test_gradients_leave_the_classifier_as_found() -> None:
 
 
 @pytest.mark.parametrize("layer", ["3", "8"])
-def test_the_magnitude_is_the_one_that_tells_held_out_sources_apart_best(layer: str) -> None:
-    made = toys()
-    examples = made.fitted.for_attack("bim")
+def test_the_magnitude_is_the_one_that_separates_held_out_sources_best(layer: str) -> None:
+    toy_data = toys()
+    examples = toy_data.fitted.for_attack("bim")
     data = FitData(examples, show_progress=False)
-    found = {}
+    aurocs = {}
     for magnitude in MAGNITUDES:
-        extractor = Mahalanobis(layers=(layer,), magnitude=magnitude).fit_extractor(made.classifier, data)
-        rows = feature_table(made.classifier, extractor, few_sources(examples, seed=0), "trial", show_progress=False)
-        found[magnitude] = held_out_auroc(rows.features.numpy(), rows, seed=0)
-    chosen = Mahalanobis(layers=(layer,), magnitude="cv").fit_extractor(made.classifier, data)
+        extractor = Mahalanobis(layers=(layer,), magnitude=magnitude).fit_extractor(toy_data.classifier, data)
+        rows = feature_table(
+            toy_data.classifier, extractor, few_sources(examples, seed=0), "trial", show_progress=False
+        )
+        aurocs[magnitude] = held_out_auroc(rows.features.numpy(), rows, seed=0)
+    chosen = Mahalanobis(layers=(layer,), magnitude="cv").fit_extractor(toy_data.classifier, data)
     magnitude = chosen.magnitude if isinstance(chosen, PerturbedClassDistances) else 0
-    assert magnitude == max(found, key=lambda m: found[m])
+    assert magnitude == max(aurocs, key=lambda m: aurocs[m])
 
 
-def test_a_saved_detector_that_nudges_gives_bit_equal_scores(tmp_path: Path) -> None:
-    made = toys()
+def test_a_saved_detector_that_perturbs_images_gives_bit_equal_scores(tmp_path: Path) -> None:
+    toy_data = toys()
     options = Mahalanobis(magnitude=0.001, layers=("3",), C=1.0)
-    detector = fit(options, made.classifier, made.fitted, show_progress=False)
+    detector = fit(options, toy_data.classifier, toy_data.fitted, show_progress=False)
     assert detector.needs == {"forward", "gradients"}
     detector.save(tmp_path / "m.bf")
-    again = load(tmp_path / "m.bf", made.classifier)
-    ids = list(made.fitted.ids)
+    again = load(tmp_path / "m.bf", toy_data.classifier)
+    ids = list(toy_data.fitted.ids)
     assert np.array_equal(
-        again.score(made.fitted.noisy["noisy"], ids=ids), detector.score(made.fitted.noisy["noisy"], ids=ids)
+        again.score(toy_data.fitted.noisy["noisy"], ids=ids), detector.score(toy_data.fitted.noisy["noisy"], ids=ids)
     )
 
 
 def test_images_beyond_the_examples_are_learned_from_under_the_authors_rules() -> None:
-    made = toys()
+    toy_data = toys()
     extractor = Mahalanobis(rules="authors").fit_extractor(
-        made.classifier, FitData(made.fitted, made.clean, show_progress=False)
+        toy_data.classifier, FitData(toy_data.fitted, toy_data.clean, show_progress=False)
     )
-    assert int(distances_of(extractor).gaussians[0].counts.sum()) == len(made.clean)
+    assert int(distances_of(extractor).gaussians[0].counts.sum()) == len(toy_data.clean)
     assert distances_of(extractor).ids == ()
 
 

@@ -18,19 +18,19 @@ QUICK: dict[str, Any] = {"C": 1.0, "gamma": "scale", "show_progress": False}
 
 
 def test_its_features_are_those_of_bf_features() -> None:
-    made = toys()
-    found = fit("mbf", made.classifier, made.fitted.for_attack("bim"), orders=5, pass_through=True, **QUICK)
-    images = made.tested.clean[:7]
-    (features,) = extract(made.classifier, [found.extractor], images, [str(n) for n in range(7)])
-    assert np.array_equal(features.numpy(), bf.features(made.classifier, images, 5, pass_through=True))
+    toy_data = toys()
+    detector = fit("mbf", toy_data.classifier, toy_data.fitted.for_attack("bim"), orders=5, pass_through=True, **QUICK)
+    images = toy_data.tested.clean[:7]
+    (features,) = extract(toy_data.classifier, [detector.extractor], images, [str(n) for n in range(7)])
+    assert np.array_equal(features.numpy(), bf.features(toy_data.classifier, images, 5, pass_through=True))
 
 
 def test_layers_can_be_chosen_by_glob_and_type() -> None:
-    made = toys()
-    found = fit("mbf", made.classifier, made.fitted, layers=["type:Linear", "soft-max"], **QUICK)
-    assert isinstance(found.extractor, Magnitudes)
-    assert found.extractor.layers == ("5", "8", "soft-max")
-    assert found.summary["features"] == 48
+    toy_data = toys()
+    detector = fit("mbf", toy_data.classifier, toy_data.fitted, layers=["type:Linear", "soft-max"], **QUICK)
+    assert isinstance(detector.extractor, Magnitudes)
+    assert detector.extractor.layers == ("5", "8", "soft-max")
+    assert detector.summary["features"] == 48
 
 
 def test_the_preset_of_the_paper_is_its_setting() -> None:
@@ -40,7 +40,7 @@ def test_the_preset_of_the_paper_is_its_setting() -> None:
     assert (paper.head_options.kind, paper.scaling, paper.C, paper.gamma) == ("svm", "none", 1.0, 1.0)
 
 
-def test_options_beside_a_preset_win() -> None:
+def test_options_override_a_preset() -> None:
     assert make_method("mbf", preset="paper", orders=4).orders == 4  # type: ignore[attr-defined]
 
 
@@ -74,45 +74,45 @@ def test_options_outside_their_range_are_refused(options: dict[str, Any], compla
 
 
 def test_a_layer_that_is_not_there_is_refused() -> None:
-    made = toys()
+    toy_data = toys()
     with pytest.raises(LayerError, match="layer 'conv7' not found"):
-        fit("mbf", made.classifier, made.fitted, layers="conv7", **QUICK)
+        fit("mbf", toy_data.classifier, toy_data.fitted, layers="conv7", **QUICK)
 
 
 def test_one_detector_can_be_fitted_to_several_attacks() -> None:
-    made = toys()
-    found = fit("mbf", made.classifier, made.fitted, **QUICK)
-    assert found.summary["attacks"] == ["bim", "deepfool"]
-    fitted, held = found.summary["rows fitted"], found.summary["rows held out"]
-    assert fitted["clean"] + held["clean"] == len(made.fitted)
+    toy_data = toys()
+    detector = fit("mbf", toy_data.classifier, toy_data.fitted, **QUICK)
+    assert detector.summary["attacks"] == ["bim", "deepfool"]
+    fitted, held_out = detector.summary["rows fitted"], detector.summary["rows held out"]
+    assert fitted["clean"] + held_out["clean"] == len(toy_data.fitted)
     for attack in ("bim", "deepfool"):
-        assert fitted[attack] + held[attack] == int(made.fitted.success[attack].sum())
+        assert fitted[attack] + held_out[attack] == int(toy_data.fitted.success[attack].sum())
 
 
 def test_too_few_examples_are_refused() -> None:
-    made = toys()
+    toy_data = toys()
     with pytest.raises(FitError, match="there are 9 source images; fitting needs at least 10"):
-        fit("mbf", made.classifier, made.fitted.take(range(9)), **QUICK)
+        fit("mbf", toy_data.classifier, toy_data.fitted.take(range(9)), **QUICK)
 
 
 def test_images_of_another_size_are_refused() -> None:
-    made = toys()
-    other = bf.Classifier(made.classifier.module, size=12, channels=1)
+    toy_data = toys()
+    other = bf.Classifier(toy_data.classifier.module, size=12, channels=1)
     with pytest.raises(InputError, match="size"):
-        fit("mbf", other, made.fitted, **QUICK)
+        fit("mbf", other, toy_data.fitted, **QUICK)
 
 
 def test_the_baseline_ranks_by_the_largest_posterior() -> None:
     logits = torch.randn(50, 10, generator=torch.Generator().manual_seed(0)) * 3
     largest = torch.softmax(logits.double(), 1).max(1).values
-    found = LogUncertainty().join({}, logits, [])[:, 0]
-    assert torch.allclose(found.exp(), 1 - largest)
+    log_uncertainty = LogUncertainty().join({}, logits, [])[:, 0]
+    assert torch.allclose(log_uncertainty.exp(), 1 - largest)
 
 
-def test_the_baseline_tells_posteriors_apart_that_round_to_one() -> None:
+def test_the_baseline_separates_posteriors_that_round_to_one() -> None:
     logits = torch.tensor([[80.0, 0.0, 0.0], [90.0, 0.0, 0.0]])
-    sure, surer = LogUncertainty().join({}, logits, [])[:, 0].tolist()
-    assert sure > surer
+    less_confident, more_confident = LogUncertainty().join({}, logits, [])[:, 0].tolist()
+    assert less_confident > more_confident
 
 
 @pytest.mark.parametrize("entries", [None, "all"])
@@ -128,9 +128,11 @@ def test_a_part_of_large_layers_is_read_unless_the_preset_is_the_papers() -> Non
 
 
 def test_each_feature_has_the_name_of_its_layer() -> None:
-    made = toys()
-    found = fit("mbf", made.classifier, made.fitted.for_attack("bim"), orders=2, layers="type:Linear", **QUICK)
-    assert found.feature_names == ("5", "5", "8", "8")
+    toy_data = toys()
+    detector = fit(
+        "mbf", toy_data.classifier, toy_data.fitted.for_attack("bim"), orders=2, layers="type:Linear", **QUICK
+    )
+    assert detector.feature_names == ("5", "5", "8", "8")
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])

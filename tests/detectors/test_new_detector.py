@@ -21,21 +21,21 @@ from tests.detectors.cases import CASES, Case
 CASES["top-two"] = Case(0.9, {"C": 1.0, "gamma": "scale"})
 import benfourier as bf
 from tests.detectors.toys import toys
-made = toys()
-detector = bf.fit("top-two", made.classifier, made.fitted.for_attack("bim"), C=1.0, gamma="scale")
+toy_data = toys()
+detector = bf.fit("top-two", toy_data.classifier, toy_data.fitted.for_attack("bim"), C=1.0, gamma="scale")
 detector.save(sys.argv[2])
-again = bf.load(sys.argv[2], made.classifier)
-guard = bf.Guard.calibrated(again, made.tested.clean, 0.1)
+again = bf.load(sys.argv[2], toy_data.classifier)
+guard = bf.Guard.calibrated(again, toy_data.tested.clean, 0.1)
 guard.save(sys.argv[2])
-guard = bf.load_guard(sys.argv[2], made.classifier.module)
-print("guarded", len(guard.check(made.tested.adversarial["bim"])), flush=True)
+guard = bf.load_guard(sys.argv[2], toy_data.classifier.module)
+print("guarded", len(guard.check(toy_data.tested.adversarial["bim"])), flush=True)
 sys.exit(pytest.main(["tests/detectors/test_battery.py", "-k", "top-two", "-rA"]))
 """
 
 
 def code() -> str:
-    (found,) = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
-    return str(found)
+    (block,) = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+    return str(block)
 
 
 def test_the_detector_on_the_page_has_fewer_than_forty_lines() -> None:
@@ -51,10 +51,10 @@ def test_the_detector_on_the_page_passes_the_battery(tmp_path: Path) -> None:
     assert done.stdout.count("PASSED") >= 15
 
 
-def test_an_id_that_is_taken_is_refused() -> None:
-    taken = type("Other", (MaxSoftmax,), {})
+def test_an_id_in_use_is_refused() -> None:
+    other = type("Other", (MaxSoftmax,), {})
     with pytest.raises(OptionError, match="the id 'max-softmax' belongs to MaxSoftmax"):
-        register_detector(taken)
+        register_detector(other)
     assert register_detector(MaxSoftmax) is MaxSoftmax
 
 

@@ -1,4 +1,4 @@
-"""Files of detectors and guards: what comes back, and what is refused, each with a message of its own."""
+"""Files of detectors and guards: what is loaded, and what is refused, each with a message of its own."""
 
 import json
 import os
@@ -28,7 +28,7 @@ from benfourier.store import artifact
 from tests.detectors.guarded import detector, guard
 from tests.detectors.toys import toys
 
-# writes half a file beside the wanted one and dies
+# writes half of a temporary file beside the target and dies
 KILLED = """
 import os, sys
 from pathlib import Path
@@ -41,7 +41,7 @@ replace_file(sys.argv[1], half)
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> Path:
+def guard_file(tmp_path: Path) -> Path:
     """The file of a guard."""
     guard().save(tmp_path / "guard.bf")
     return tmp_path / "guard.bf"
@@ -55,7 +55,7 @@ def network() -> nn.Sequential:
 
 
 def refusal(read: Callable[[], object]) -> str:
-    """What is said when a file is not read."""
+    """The message with which a file is refused."""
     with pytest.raises(StoreError) as caught:
         read()
     return str(caught.value)
@@ -88,9 +88,9 @@ def set_to(value: object, *keys: str) -> Callable[[dict[str, Any]], None]:
     return change
 
 
-def test_a_guard_comes_back_with_the_network_alone(kept: Path) -> None:
+def test_a_guard_is_loaded_with_the_network_alone(guard_file: Path) -> None:
     images = toys().tested.adversarial["bim"][:12]
-    again = bf.load_guard(kept, network())
+    again = bf.load_guard(guard_file, network())
     before, after = guard().check(images), again.check(images)
     assert np.array_equal(after.score, before.score)
     assert np.array_equal(after.label, before.label)
@@ -101,39 +101,39 @@ def test_a_guard_comes_back_with_the_network_alone(kept: Path) -> None:
     assert np.array_equal(again.calibration.deviation, guard().calibration.deviation)
 
 
-def test_a_guard_that_was_saved_takes_another_rate_without_a_refit(kept: Path) -> None:
-    again = bf.load_guard(kept, network()).at_rate(0.3)
-    again.save(kept)
-    assert bf.load_guard(kept, network()).threshold == guard().at_rate(0.3).threshold
+def test_a_saved_guard_can_change_its_rate_without_a_refit(guard_file: Path) -> None:
+    again = bf.load_guard(guard_file, network()).at_rate(0.3)
+    again.save(guard_file)
+    assert bf.load_guard(guard_file, network()).threshold == guard().at_rate(0.3).threshold
 
 
-def test_how_images_look_comes_back_with_a_guard(tmp_path: Path) -> None:
-    look = {"bounds": (-1.0, 3.0), "mean": (0.25,), "std": (0.5,), "channels": 1, "resize": "stretch"}
-    classifier = bf.Classifier(network(), **look, size=(8, 8), classes=tuple("0123456789"))  # type: ignore[arg-type]
+def test_the_image_format_is_saved_with_a_guard(tmp_path: Path) -> None:
+    image_format = {"bounds": (-1.0, 3.0), "mean": (0.25,), "std": (0.5,), "channels": 1, "resize": "stretch"}
+    classifier = bf.Classifier(network(), **image_format, size=(8, 8), classes=tuple("0123456789"))  # type: ignore[arg-type]
     classifier.layer_list((1, 8, 8))
-    made = bf.Guard.calibrated(replace(detector(), classifier=classifier), toys().tested.clean)
-    made.save(tmp_path / "guard.bf")
+    new_guard = bf.Guard.calibrated(replace(detector(), classifier=classifier), toys().tested.clean)
+    new_guard.save(tmp_path / "guard.bf")
     again = bf.load_guard(tmp_path / "guard.bf", network()).classifier
-    assert {name: getattr(again, name) for name in look} == look
+    assert {name: getattr(again, name) for name in image_format} == image_format
     assert again.size == (8, 8)
     assert again.classes == list("0123456789")
 
 
-def test_a_network_of_unusual_size_is_known_again_by_the_shape_it_was_fitted_with(tmp_path: Path) -> None:
+def test_a_network_of_unusual_size_is_recognised_by_the_shape_it_was_fitted_with(tmp_path: Path) -> None:
     classifier = bf.Classifier(nn.Sequential(nn.Flatten(), nn.Linear(2 * 11 * 13, 4)))
     classifier.layer_list((2, 11, 13))
     fitted = bf.fit("max-softmax", toys().classifier, toys().fitted.for_attack("bim"), show_progress=False)
     facts = {**fitted.summary, "shape": [2, 11, 13]}
     del facts["weights"]
     other = replace(fitted, classifier=classifier, summary=facts)
-    made = bf.Guard.calibrated(other, torch.rand(19, 2, 11, 13))
-    made.save(tmp_path / "guard.bf")
-    assert bf.load_guard(tmp_path / "guard.bf", deepcopy(classifier.module)).threshold == made.threshold
+    new_guard = bf.Guard.calibrated(other, torch.rand(19, 2, 11, 13))
+    new_guard.save(tmp_path / "guard.bf")
+    assert bf.load_guard(tmp_path / "guard.bf", deepcopy(classifier.module)).threshold == new_guard.threshold
 
 
-def test_the_manifest_tells_what_is_needed_to_trust_a_guard(kept: Path) -> None:
-    told = artifact.read_header(kept)
-    manifest = told.manifest
+def test_the_manifest_states_what_is_needed_to_trust_a_guard(guard_file: Path) -> None:
+    header = artifact.read_header(guard_file)
+    manifest = header.manifest
     assert (manifest["kind"], manifest["schema"]) == ("benfourier-guard", 2)
     assert {"benfourier", "torch", "numpy", "scikit-learn", "safetensors", "python"} == manifest["versions"].keys()
     assert manifest["options"]["C"] == 10.0
@@ -141,60 +141,62 @@ def test_the_manifest_tells_what_is_needed_to_trust_a_guard(kept: Path) -> None:
     assert manifest["classifier"]["layers"] == toys().classifier.layer_names(pass_through=True)
     assert manifest["classifier"]["bounds"] == [0.0, 1.0]
     assert manifest["threshold"]["images"] == 40
-    assert told.arrays["calibration/scores"] == ("F64", (40,))
-    assert told.arrays["calibration/mean"] == told.arrays["calibration/deviation"]
+    assert header.arrays["calibration/scores"] == ("F64", (40,))
+    assert header.arrays["calibration/mean"] == header.arrays["calibration/deviation"]
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.999])
-def test_a_file_that_is_cut_short_is_refused(kept: Path, share: float) -> None:
-    content = kept.read_bytes()
-    kept.write_bytes(content[: int(share * len(content))])
-    assert f"{kept}: it is cut short" in refusal(lambda: bf.load_guard(kept, network()))
+def test_a_file_that_is_cut_short_is_refused(guard_file: Path, share: float) -> None:
+    content = guard_file.read_bytes()
+    guard_file.write_bytes(content[: int(share * len(content))])
+    assert f"{guard_file}: it is cut short" in refusal(lambda: bf.load_guard(guard_file, network()))
 
 
-def test_a_file_that_is_cut_short_is_told_how_much_is_missing(kept: Path) -> None:
-    size = kept.stat().st_size
-    os.truncate(kept, size - 100)
-    assert f"it has {size - 100:,} bytes, and should have {size:,}" in refusal(lambda: bf.load_guard(kept, network()))
+def test_a_file_that_is_cut_short_is_refused_with_the_bytes_it_should_have(guard_file: Path) -> None:
+    size = guard_file.stat().st_size
+    os.truncate(guard_file, size - 100)
+    assert f"it has {size - 100:,} bytes, and should have {size:,}" in refusal(
+        lambda: bf.load_guard(guard_file, network())
+    )
 
 
 @pytest.mark.parametrize("name", ["head/state/vectors", "calibration/scores", "seen"])
-def test_a_flipped_byte_in_the_arrays_is_noticed(kept: Path, name: str) -> None:
-    content = bytearray(kept.read_bytes())
+def test_a_flipped_byte_in_the_arrays_is_noticed(guard_file: Path, name: str) -> None:
+    content = bytearray(guard_file.read_bytes())
     length = int.from_bytes(content[:8], "little")
     begin = json.loads(content[8 : 8 + length])[name]["data_offsets"][0]
     content[8 + length + begin + 3] ^= 16
-    kept.write_bytes(content)
-    assert "its arrays are damaged" in refusal(lambda: bf.load_guard(kept, network()))
+    guard_file.write_bytes(content)
+    assert "its arrays are damaged" in refusal(lambda: bf.load_guard(guard_file, network()))
 
 
 @pytest.mark.parametrize("change", [set_to(99.0, "threshold", "value"), set_to("x", "note")])
-def test_an_edited_manifest_is_noticed(kept: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    rewritten(kept, change, sealed=False)
-    assert "its manifest is not what was written" in refusal(lambda: bf.load_guard(kept, network()))
+def test_an_edited_manifest_is_noticed(guard_file: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    rewritten(guard_file, change, sealed=False)
+    assert "its manifest is not what was written" in refusal(lambda: bf.load_guard(guard_file, network()))
 
 
-def test_a_file_without_digests_is_refused(kept: Path) -> None:
-    rewritten(kept, lambda manifest: manifest.pop("digests"), sealed=False)
-    assert "its manifest is not what was written" in refusal(lambda: bf.load_guard(kept, network()))
+def test_a_file_without_digests_is_refused(guard_file: Path) -> None:
+    rewritten(guard_file, lambda manifest: manifest.pop("digests"), sealed=False)
+    assert "its manifest is not what was written" in refusal(lambda: bf.load_guard(guard_file, network()))
 
 
-def test_a_newer_schema_asks_for_an_upgrade(kept: Path) -> None:
-    rewritten(kept, set_to(3, "schema"))
-    told = refusal(lambda: bf.load_guard(kept, network()))
-    assert "its schema is 3; this version reads 2; it was written by a newer version; upgrade benfourier" in told
+def test_a_newer_schema_asks_for_an_upgrade(guard_file: Path) -> None:
+    rewritten(guard_file, set_to(3, "schema"))
+    message = refusal(lambda: bf.load_guard(guard_file, network()))
+    assert "its schema is 3; this version reads 2; it was written by a newer version; upgrade benfourier" in message
 
 
 @pytest.mark.parametrize("schema", [0, None, "one"])
-def test_an_older_schema_is_refused(kept: Path, schema: object) -> None:
-    rewritten(kept, set_to(schema, "schema"))
-    assert "it was written by one that is too old" in refusal(lambda: bf.load_guard(kept, network()))
+def test_an_older_schema_is_refused(guard_file: Path, schema: object) -> None:
+    rewritten(guard_file, set_to(schema, "schema"))
+    assert "it was written by one that is too old" in refusal(lambda: bf.load_guard(guard_file, network()))
 
 
-def test_a_file_of_version_0_1_asks_for_another_fit(kept: Path, tmp_path: Path) -> None:
+def test_a_file_of_version_0_1_asks_for_another_fit(guard_file: Path, tmp_path: Path) -> None:
     detector().save(tmp_path / "mbf.bf")
     for path, read in (
-        (kept, lambda: bf.load_guard(kept, network())),
+        (guard_file, lambda: bf.load_guard(guard_file, network())),
         (tmp_path / "mbf.bf", lambda: bf.load(tmp_path / "mbf.bf", toys().classifier)),
     ):
         rewritten(path, set_to(1, "schema"))
@@ -203,31 +205,33 @@ def test_a_file_of_version_0_1_asks_for_another_fit(kept: Path, tmp_path: Path) 
         )
 
 
-def test_a_file_of_another_kind_is_refused(kept: Path, tmp_path: Path) -> None:
+def test_a_file_of_another_kind_is_refused(guard_file: Path, tmp_path: Path) -> None:
     detector().save(tmp_path / "mbf.bf")
-    assert "it holds benfourier-guard, not benfourier-detector" in refusal(lambda: bf.load(kept, toys().classifier))
-    told = refusal(lambda: bf.load_guard(tmp_path / "mbf.bf", network()))
-    assert "it holds benfourier-detector, not benfourier-guard" in told
+    assert "it holds benfourier-guard, not benfourier-detector" in refusal(
+        lambda: bf.load(guard_file, toys().classifier)
+    )
+    message = refusal(lambda: bf.load_guard(tmp_path / "mbf.bf", network()))
+    assert "it holds benfourier-detector, not benfourier-guard" in message
 
 
-def test_other_weights_are_refused(kept: Path) -> None:
+def test_other_weights_are_refused(guard_file: Path) -> None:
     other = network()
     with torch.no_grad():
         next(other.parameters())[0, 0, 0, 0] += 1e-6
-    assert "the weights of this one have the digest" in refusal(lambda: bf.load_guard(kept, other))
+    assert "the weights of this one have the digest" in refusal(lambda: bf.load_guard(guard_file, other))
 
 
-def test_other_layers_are_refused_by_name(kept: Path) -> None:
+def test_other_layers_are_refused_by_name(guard_file: Path) -> None:
     more, fewer = nn.Sequential(*network(), nn.Tanh()), network()
     fewer[6] = nn.Identity()
-    assert "this one also has 9;" in refusal(lambda: bf.load_guard(kept, more))
+    assert "this one also has 9;" in refusal(lambda: bf.load_guard(guard_file, more))
     del fewer[7]
-    assert "this one lacks 8;" in refusal(lambda: bf.load_guard(kept, fewer))
+    assert "this one lacks 8;" in refusal(lambda: bf.load_guard(guard_file, fewer))
 
 
-def test_a_network_that_takes_other_images_is_refused(kept: Path) -> None:
+def test_a_network_that_takes_other_images_is_refused(guard_file: Path) -> None:
     other = nn.Sequential(nn.Flatten(), nn.Linear(300, 10))
-    assert "does not take images of shape (1, 8, 8)" in refusal(lambda: bf.load_guard(kept, other))
+    assert "does not take images of shape (1, 8, 8)" in refusal(lambda: bf.load_guard(guard_file, other))
 
 
 @pytest.mark.parametrize("change", [{"bounds": (0.0, 2.0)}, {"mean": (0.5,)}, {"std": (2.0,)}])
@@ -238,15 +242,15 @@ def test_other_bounds_mean_and_std_are_refused(tmp_path: Path, change: dict[str,
     assert f"the {name} of this one is" in refusal(lambda: bf.load(tmp_path / "mbf.bf", other))
 
 
-def test_an_unknown_method_is_refused_by_name(kept: Path) -> None:
-    rewritten(kept, set_to("mbf-9000", "method"))
-    told = refusal(lambda: bf.load_guard(kept, network()))
-    assert "it holds the method 'mbf-9000', which this version does not know" in told
+def test_an_unknown_method_is_refused_by_name(guard_file: Path) -> None:
+    rewritten(guard_file, set_to("mbf-9000", "method"))
+    message = refusal(lambda: bf.load_guard(guard_file, network()))
+    assert "it holds the method 'mbf-9000', which this version does not know" in message
 
 
-def test_options_that_this_version_does_not_know_are_refused(kept: Path) -> None:
-    rewritten(kept, set_to(3, "options", "octaves"))
-    assert "mbf has other options in this version" in refusal(lambda: bf.load_guard(kept, network()))
+def test_options_that_this_version_does_not_know_are_refused(guard_file: Path) -> None:
+    rewritten(guard_file, set_to(3, "options", "octaves"))
+    assert "mbf has other options in this version" in refusal(lambda: bf.load_guard(guard_file, network()))
 
 
 @pytest.mark.parametrize(
@@ -263,21 +267,23 @@ def test_options_that_this_version_does_not_know_are_refused(kept: Path) -> None
     ],
 )
 def test_a_manifest_that_does_not_fit_its_arrays_is_refused(
-    kept: Path, change: Callable[[dict[str, Any]], None]
+    guard_file: Path, change: Callable[[dict[str, Any]], None]
 ) -> None:
-    rewritten(kept, change)
-    assert str(kept) in refusal(lambda: bf.load_guard(kept, network()))
+    rewritten(guard_file, change)
+    assert str(guard_file) in refusal(lambda: bf.load_guard(guard_file, network()))
 
 
-def test_a_threshold_that_does_not_follow_from_its_scores_is_refused(kept: Path) -> None:
-    rewritten(kept, set_to(99.0, "threshold", "value"))
-    assert "its threshold is 99, but its calibration scores give" in refusal(lambda: bf.load_guard(kept, network()))
+def test_a_threshold_that_does_not_follow_from_its_scores_is_refused(guard_file: Path) -> None:
+    rewritten(guard_file, set_to(99.0, "threshold", "value"))
+    assert "its threshold is 99, but its calibration scores give" in refusal(
+        lambda: bf.load_guard(guard_file, network())
+    )
 
 
 @pytest.mark.parametrize("name", ["mean", "deviation", "scores"])
-def test_clean_images_with_other_numbers_than_the_detectors_are_refused(kept: Path, name: str) -> None:
-    rewritten(kept, lambda _: None, **{name: np.ones((3, 2))})  # type: ignore[arg-type]
-    assert "its manifest and its arrays do not fit" in refusal(lambda: bf.load_guard(kept, network()))
+def test_calibration_arrays_that_do_not_fit_the_detector_are_refused(guard_file: Path, name: str) -> None:
+    rewritten(guard_file, lambda _: None, **{name: np.ones((3, 2))})  # type: ignore[arg-type]
+    assert "its manifest and its arrays do not fit" in refusal(lambda: bf.load_guard(guard_file, network()))
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "9" * 5000, '{"kind": "benfourier-guard", "schema": [2]}'])
@@ -312,53 +318,55 @@ def files_no_longer_than(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
-def test_a_full_disk_leaves_the_old_file_and_nothing_else(kept: Path) -> None:
-    content = kept.read_bytes()
+def test_a_full_disk_leaves_the_old_file_and_nothing_else(guard_file: Path) -> None:
+    content = guard_file.read_bytes()
     with files_no_longer_than(2000):
-        told = refusal(lambda: guard().at_rate(0.2).save(kept))
-    assert f"{kept}: it cannot be written" in told
-    assert "check the folder, its permissions and space" in told
-    assert kept.read_bytes() == content
-    assert [path.name for path in kept.parent.iterdir()] == ["guard.bf"]
+        message = refusal(lambda: guard().at_rate(0.2).save(guard_file))
+    assert f"{guard_file}: it cannot be written" in message
+    assert "check the folder, its permissions and space" in message
+    assert guard_file.read_bytes() == content
+    assert [path.name for path in guard_file.parent.iterdir()] == ["guard.bf"]
 
 
-def test_a_folder_that_cannot_be_written_is_refused(kept: Path) -> None:
-    for path in (kept / "guard.bf", kept.parent / "none" / "guard.bf", kept.parent / ("x" * 300)):
+def test_a_folder_that_cannot_be_written_is_refused(guard_file: Path) -> None:
+    for path in (guard_file / "guard.bf", guard_file.parent / "none" / "guard.bf", guard_file.parent / ("x" * 300)):
         assert "it cannot be written" in refusal(lambda path=path: guard().save(path))  # type: ignore[misc]
 
 
-def test_a_process_that_dies_while_writing_leaves_the_old_file(kept: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", KILLED, str(kept)], check=False)  # noqa: S603
+def test_a_process_that_dies_while_writing_leaves_the_old_file(guard_file: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", KILLED, str(guard_file)], check=False)  # noqa: S603
     assert done.returncode == 9
-    assert len(list(kept.parent.iterdir())) == 2
-    assert bf.load_guard(kept, network()).threshold == guard().threshold
+    assert len(list(guard_file.parent.iterdir())) == 2
+    assert bf.load_guard(guard_file, network()).threshold == guard().threshold
 
 
 def test_what_json_cannot_hold_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     for value in (float("nan"), {1, 2}):
-        odd = replace(detector(), summary={**detector().summary, "odd": value})
-        assert "its manifest cannot be written as JSON" in refusal(lambda odd=odd: odd.save(tmp_path / "a"))  # type: ignore[misc]
+        invalid = replace(detector(), summary={**detector().summary, "odd": value})
+        assert "its manifest cannot be written as JSON" in refusal(lambda invalid=invalid: invalid.save(tmp_path / "a"))  # type: ignore[misc]
     assert list(tmp_path.iterdir()) == []
 
 
-def test_arrays_come_back_with_their_shapes_and_keys_as_texts(tmp_path: Path) -> None:
+def test_arrays_are_read_with_their_shapes_and_keys_as_texts(tmp_path: Path) -> None:
     arrays = {"scalar": np.array(3.0), "none": np.zeros((0, 4), np.float32), "turned": np.arange(6).reshape(2, 3).T}
     artifact.write(tmp_path / "a", "kind", 1, {"numbers": {2: "b", 10: "j"}}, arrays)
-    manifest, found = artifact.read(tmp_path / "a", "kind", 1)
+    manifest, loaded = artifact.read(tmp_path / "a", "kind", 1)
     assert manifest["numbers"] == {"2": "b", "10": "j"}
-    assert {name: (a.shape, a.dtype) for name, a in found.items()} == {n: (a.shape, a.dtype) for n, a in arrays.items()}
-    assert np.array_equal(found["turned"], arrays["turned"])
+    assert {name: (a.shape, a.dtype) for name, a in loaded.items()} == {
+        n: (a.shape, a.dtype) for n, a in arrays.items()
+    }
+    assert np.array_equal(loaded["turned"], arrays["turned"])
 
 
 @pytest.mark.parametrize("package", ["data", "store", "detectors", "guard"])
-def test_packages_that_write_files_know_no_pickle(package: str) -> None:
+def test_packages_that_write_files_use_no_pickle(package: str) -> None:
     words = ("import pickle", "torch.load(", "torch.save(", "allow_pickle=True", "joblib", "cloudpickle")
     sources = {path: path.read_text(encoding="utf-8") for path in Path(bf.__file__).parent.glob(f"{package}/**/*.py")}
     assert [path.name for path, source in sources.items() if any(word in source for word in words)] == []
     assert len(sources) > 3
 
 
-def test_schemas_are_those_that_the_page_tells() -> None:
+def test_schemas_are_those_that_the_page_lists() -> None:
     page = (Path(__file__).parents[2] / "docs" / "guard.md").read_text(encoding="utf-8")
     for kind, schema in ((detectors.KIND, detectors.SCHEMA), (guards.KIND, guards.SCHEMA)):
         assert f"| `{kind}` | {schema} |" in page

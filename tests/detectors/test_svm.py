@@ -68,7 +68,7 @@ def test_near_rows_keep_the_score_of_the_machine() -> None:
     assert torch.equal(guarded.score(rows), ours.parts(rows)[0])
 
 
-def test_far_rows_score_above_every_near_one_however_the_bias_stands() -> None:
+def test_far_rows_score_above_every_near_one_whatever_the_bias() -> None:
     ours, _, rows = machine()
     blind = Svm(ours.vectors, ours.weights, -1.0, ours.gamma, ours.shift, ours.scale).with_held_out(rows, rows)
     away = torch.full((1, 6), 50.0, dtype=torch.float64)
@@ -102,7 +102,7 @@ def test_a_few_held_out_rows_are_enough_to_keep_other_benign_ones_out_of_the_far
     assert np.mean(shares) < 0.01  # the least of 50 rows would leave one in 51 beyond it
 
 
-def test_rows_that_the_machine_can_tell_apart_are_not_far() -> None:
+def test_rows_that_the_machine_can_separate_are_not_far() -> None:
     ours, _, rows = machine()
     guarded = ours.with_held_out(rows[:5], rows)
     decision, nearest = guarded.parts(torch.cat([3 * rows, 6 * rows]))

@@ -28,9 +28,9 @@ class Toys:
 @cache
 def toys() -> Toys:
     """Digits that the network of the attacks' tests classifies correctly, attacked by bim and deepfool."""
-    found = load_digits()
-    images = torch.from_numpy(found.images).float().unsqueeze(1) / 16
-    labels = torch.from_numpy(found.target)
+    dataset = load_digits()
+    images = torch.from_numpy(dataset.images).float().unsqueeze(1) / 16
+    labels = torch.from_numpy(dataset.target)
     classifier = digits().classifier
     right = (classifier.logits(images).argmax(1) == labels).nonzero().flatten()
     rows, beyond = right[right >= TRAIN][:SOURCES], right[right < TRAIN][:400]
