@@ -186,7 +186,7 @@ def test_rows_are_estimated_as_if_alone(centre: bool, zeros: Zeros) -> None:
     np.testing.assert_allclose(together, alone, rtol=0, atol=1e-13)
 
 
-def test_a_row_with_nan_or_infinity_is_nan_and_spares_the_others() -> None:
+def test_a_row_with_nan_or_infinity_is_nan_and_does_not_change_the_others() -> None:
     rows = np.array([[1.0, 2.0], [np.nan, 1.0], [3.0, -np.inf], [2.0, 5.0]])
     result = magnitudes_of_rows(rows, 4, centre=True)
     assert np.isnan(result[1:3]).all()
@@ -204,11 +204,11 @@ def test_rows_that_are_not_a_real_matrix_are_refused(rows: NDArray[np.float64]) 
 
 
 @pytest.mark.parametrize(
-    ("samples", "words"),
+    ("samples", "complaint"),
     [([], "empty"), ([1.0, math.nan, -math.inf], "2 of 3 samples"), ([1 + 1j], "complex128"), (["1"], "real numbers")],
 )
-def test_samples_that_have_no_estimate_are_refused(samples: list[float], words: str) -> None:
-    with pytest.raises(InputError, match=words):
+def test_samples_that_have_no_estimate_are_refused(samples: list[float], complaint: str) -> None:
+    with pytest.raises(InputError, match=complaint):
         estimate_magnitudes(samples)
 
 

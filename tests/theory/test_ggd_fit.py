@@ -118,7 +118,7 @@ def test_samples_of_any_array_shape_are_flattened() -> None:
 
 
 @pytest.mark.parametrize(
-    ("samples", "words"),
+    ("samples", "complaint"),
     [
         ([], "empty"),
         ([3.0], "there is 1 sample"),
@@ -129,8 +129,8 @@ def test_samples_of_any_array_shape_are_flattened() -> None:
         ([0.0, 5e-324], "outside float64"),
     ],
 )
-def test_samples_without_a_shape_are_refused(samples: list[float], words: str) -> None:
-    with pytest.raises(FitError, match=words):
+def test_samples_without_a_shape_are_refused(samples: list[float], complaint: str) -> None:
+    with pytest.raises(FitError, match=complaint):
         fit_ggd(samples)
 
 
@@ -161,7 +161,7 @@ def test_the_cdf_of_each_row_is_that_of_its_distribution() -> None:
     assert np.allclose(many.cdf(rows()), expected, rtol=0, atol=1e-9)
 
 
-def test_constant_rows_have_no_fit_and_disturb_no_other() -> None:
+def test_constant_rows_have_no_fit_and_do_not_change_the_others() -> None:
     samples = rows()[:3].copy()
     samples[1] = 0.1
     many = fit_rows(samples)
@@ -170,11 +170,11 @@ def test_constant_rows_have_no_fit_and_disturb_no_other() -> None:
     assert many.shapes[2] == fit_rows(rows()[:3]).shapes[2]
 
 
-def test_two_values_end_at_the_edge() -> None:
+def test_rows_of_two_values_get_the_largest_shape() -> None:
     assert fit_rows([[0.0, 1.0, 0.0, 1.0]]).shapes == SHAPE_MOST
 
 
-def test_blocks_of_rows_give_what_all_give_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_fitted_the_same_in_blocks_and_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = fit_rows(rows())
     monkeypatch.setattr("benfourier.theory.ggd_fit._CELLS", 10 * 7)
     assert np.array_equal(fit_rows(rows()).shapes, whole.shapes)
