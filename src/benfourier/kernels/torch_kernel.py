@@ -13,7 +13,7 @@ from benfourier.theory.coefficients import Zeros
 
 SMOOTHING = 1e-6
 TINY = 1e-12
-BLOCK = 1 << 22  # phasors computed at once, so that temporaries of all orders stay at 16 MB each
+BLOCK = 1 << 22  # phasors computed at once: temporaries stay at 32 MB each
 
 
 def magnitudes(rows: Tensor, orders: int, *, centre: bool, zeros: Zeros) -> Tensor:
@@ -42,22 +42,33 @@ def magnitudes(rows: Tensor, orders: int, *, centre: bool, zeros: Zeros) -> Tens
 
 
 def _phasor_sums(turns: Tensor, present: Tensor, orders: int) -> tuple[Tensor, Tensor]:
-    """Σ exp(−j2πn·turns) over the entries that are present: real and imaginary parts, (rows, orders) each."""
-    n = torch.arange(1, orders + 1, device=turns.device, dtype=turns.dtype)[:, None]
-    width = min(turns.shape[1], max(1, BLOCK // orders))
-    height = max(1, BLOCK // (orders * width))
+    """Σ exp(−j2πn·turns) over the entries that are present: real and imaginary parts, (rows, orders) each.
+
+    With n = width·i + j, a phasor of order n is one of order width·i times one of order j, so the sums of all orders
+    are one product of matrices, and phasors of about 2√orders orders are computed.
+    """
+    width = math.isqrt(orders - 1) + 1
+    low = torch.arange(1, width + 1, device=turns.device, dtype=turns.dtype)  # j
+    high = torch.arange(0, orders, width, device=turns.device, dtype=turns.dtype)  # width·i
+    length = max(1, BLOCK // (len(low) + len(high)))
+    height = max(1, length // turns.shape[1])
     sums = []
-    for top in range(0, len(turns), height):
-        rows = slice(top, top + height)
-        real, imaginary = turns.new_zeros(2, len(turns[rows]), orders)
-        for left in range(0, turns.shape[1], width):
-            block = (rows, None, slice(left, left + width))
-            angle = (n * turns[block]).frac() * (2 * math.pi)  # (rows, orders, entries)
-            real = real + (angle.cos() * present[block]).sum(dim=-1)
-            imaginary = imaginary - (angle.sin() * present[block]).sum(dim=-1)
-        sums.append(torch.stack([real, imaginary]))
-    real, imaginary = torch.cat(sums, dim=1)
-    return real, imaginary
+    for rows in range(0, len(turns), height):
+        total: Tensor | int = 0
+        for entries in range(0, turns.shape[1], length):
+            block = (slice(rows, rows + height), None, slice(entries, entries + length))
+            inner = _phasors(low[:, None] * turns[block])  # (rows, orders, entries)
+            outer = _phasors(high[:, None] * turns[block]) * present[block]
+            total = total + outer @ inner.transpose(1, 2)  # (rows, len(high), len(low))
+        assert isinstance(total, Tensor)
+        sums.append(total.flatten(1)[:, :orders])
+    every = torch.cat(sums)
+    return every.real, every.imag
+
+
+def _phasors(turns: Tensor) -> Tensor:
+    angle = turns.frac() * (-2 * math.pi)
+    return torch.complex(angle.cos(), angle.sin())
 
 
 def _smooth_log10(x: Tensor, present: Tensor) -> Tensor:
