@@ -21,13 +21,13 @@ def offsets_of(activations: Tensor, entries: int | None) -> Tensor | None:
     """
     if entries is None or prod(activations.shape[1:]) <= entries:
         return None
-    return _offsets(tuple(activations.shape[1:]), _memory_order(activations), entries)
+    return _offsets(tuple(activations.shape[1:]), _memory_order(activations), entries, activations.device)
 
 
 def sample_rows(activations: Tensor, entries: int | None) -> Tensor:
     """Activations as (images, M), where M is at most `entries`; None reads all entries."""
     rows, offsets = rows_of(activations), offsets_of(activations, entries)
-    return rows if offsets is None else rows.index_select(1, offsets.to(rows.device))
+    return rows if offsets is None else rows.index_select(1, offsets)
 
 
 def stratified_places(size: int, entries: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -47,9 +47,9 @@ def _memory_order(activations: Tensor) -> tuple[int, ...]:
 
 
 @lru_cache(512)
-def _offsets(shape: tuple[int, ...], order: tuple[int, ...], entries: int) -> Tensor:
+def _offsets(shape: tuple[int, ...], order: tuple[int, ...], entries: int, device: torch.device) -> Tensor:
     """Places in memory of the sample, which is drawn in logical (C, H, W) order."""
     index = np.unravel_index(stratified_places(prod(shape), entries), shape)
     layout = [dimension - 1 for dimension in order]
     offsets = np.ravel_multi_index([index[d] for d in layout], [shape[d] for d in layout])
-    return torch.from_numpy(np.asarray(offsets, np.int64))
+    return torch.from_numpy(np.asarray(offsets, np.int64)).to(device)  # once: a GPU must not wait for it in every batch
