@@ -91,7 +91,7 @@ def nine_kinds(entries: int) -> dict[str, Tensor]:
     }
 
 
-@pytest.mark.parametrize("entries", [300, 4096, 8192, 65_536, 400_000])
+@pytest.mark.parametrize("entries", [300, 4096, 8192, 65_536, 400_000, 1_400_000])
 @pytest.mark.parametrize("kind", nine_kinds(2))
 def test_the_error_of_the_bins_is_within_its_bound(kind: str, entries: int) -> None:
     x = nine_kinds(entries)[kind]
@@ -101,7 +101,7 @@ def test_the_error_of_the_bins_is_within_its_bound(kind: str, entries: int) -> N
     # rounding of phases adds at most 1e-7 turns at order 1, that of float32 sums 1e-6
     bound = [0.5 * (math.pi * n / bins) ** 2 + 2 * math.pi * n * 1e-7 + 1e-6 for n in range(1, 17)]
     assert bool((error <= torch.tensor(bound)).all())
-    assert bound[-1] <= 1.1 * limit(entries)
+    assert bound[-1] <= limit(entries)
 
 
 @pytest.mark.parametrize("zeros", ["drop", "count", "one"])
@@ -325,11 +325,20 @@ from benfourier import kernels
 x = torch.randn(3, 6000, generator=torch.Generator().manual_seed(0))
 began = time.process_time()
 error = (kernels.magnitudes(x, backend="numba") - kernels.magnitudes(x, backend="reference")).abs().max()
-assert time.process_time() - began < 20, time.process_time() - began  # 4 s on an idle machine
+assert time.process_time() - began < 10, time.process_time() - began  # 5 s on a busy machine
 assert error < 0.05 * (torch.pi / 6000) ** 0.5, error
 """
     environment = {**os.environ, "NUMBA_CPU_NAME": "generic", "NUMBA_CACHE_DIR": str(tmp_path)}
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120, env=environment)  # noqa: S603
+
+
+@pytest.mark.parametrize("entries", [None, 100])
+def test_the_torch_kernel_never_asks_for_a_value_so_a_gpu_need_not_wait(entries: int | None) -> None:
+    # tensors of the device "meta" have no values: reading or copying one of them fails
+    activations = torch.empty(4, 8, 16, 16, device="meta")
+    for zeros in ("drop", "count", "one"):
+        result = kernels.magnitudes(activations, 16, zeros=zeros, entries=entries)
+        assert (result.device.type, tuple(result.shape)) == ("meta", (4, 16))
 
 
 def test_the_torch_kernel_has_the_gradient_of_finite_differences() -> None:
