@@ -44,10 +44,11 @@ def observe(classifier: Classifier, images: Tensor, observers: Sequence[Observer
     """
     layout = classifier.layer_list(tuple(images.shape[1:])).memory_format
     values: list[dict[str, Tensor]] = [{} for _ in observers]
+    names = [frozenset(observer.layers) for observer in observers]
 
     def record(layer: str, _: object, activation: Tensor) -> None:
-        for observer, reduced in zip(observers, values, strict=True):
-            if layer in observer.layers:
+        for observer, own, reduced in zip(observers, names, values, strict=True):
+            if layer in own:
                 reduced[layer] = observer.reduce(layer, activation)
 
     images = classifier.prepare(images, layout)
@@ -56,8 +57,7 @@ def observe(classifier: Classifier, images: Tensor, observers: Sequence[Observer
         output = classifier.module(images)
     logits = logits_of(output, len(images))
     record(SOFTMAX, None, softmax(logits))
-    pairs = zip(observers, values, strict=True)
-    missing = sorted({layer for observer, reduced in pairs for layer in observer.layers if layer not in reduced})
+    missing = sorted({layer for own, reduced in zip(names, values, strict=True) for layer in own - reduced.keys()})
     if missing:
         problem = f"layers {missing[:5]} did not fire for this batch, though they did before"
         raise ActivationError(f"{problem}; observe layers that every image passes, or fit the detector again")
