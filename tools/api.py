@@ -49,10 +49,10 @@ def page() -> str:
 
 def _of(name: str, thing: Any) -> str:
     """One public name, with the public methods of a class."""
-    lines = [f"## {name}", "", f"```text\n{name}{_signature(thing)}\n```", "", *_docstring_lines(thing)]
+    lines = [f"## {name}", "", f"```text\n{name}{_signature(thing)}\n```", "", *_doc_lines(thing)]
     if inspect.isclass(thing) and not issubclass(thing, Exception):
         for own, part in _methods(thing):
-            lines += ["", f"### {name}.{own}", "", f"```text\n{own}{_signature(part)}\n```", "", *_docstring_lines(part)]
+            lines += ["", f"### {name}.{own}", "", f"```text\n{own}{_signature(part)}\n```", "", *_doc_lines(part)]
     return "\n".join(lines) + "\n"
 
 
@@ -96,7 +96,7 @@ def _short(text: str) -> str:
     return text
 
 
-def _docstring_lines(thing: Any) -> Iterator[str]:
+def _doc_lines(thing: Any) -> Iterator[str]:
     """A docstring as Markdown: sections become lists."""
     in_list = False
     for line in (inspect.getdoc(thing) or "").splitlines():

@@ -39,8 +39,8 @@ detector is.
   by default the package now reads 4096, which changes [AUROC by little](features.md#how-many-entries).
 - `bim`, `r-pgd`, `deepfool` and `cw-l2` stop at the decision boundary. With a distance or a confidence in their name
   they go on to it; those are the fixed strengths.
-- ▼ marks what lies significantly below `max-softmax`, which needs no fitting. Where the paper contradicts itself both of its
-  values stand, with a question mark; the larger difference counts."""
+- ▼ marks what lies significantly below `max-softmax`, which needs no fitting. Where the paper contradicts itself, both
+  of its values stand, with a question mark; the larger difference counts."""
 HEADLINE_NOTE = (
     "AUROC in percent with 95 % intervals, fitted to and tested on the attack of the column, other images; `mbf` with "
     "the paper's settings where it was run."

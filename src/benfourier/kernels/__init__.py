@@ -60,16 +60,14 @@ def magnitudes(
         result = torch_kernel.magnitudes(sample_rows(activations, entries), orders, centre=centre, zeros=zeros)
         return result if backend == "torch" else result.float()
     kernel = _numba_kernel()
-    offsets = None
     if activations.dtype != torch.float32:  # narrower numbers: widening the sample is cheaper than the whole
-        rows = sample_rows(activations, entries).float()
+        rows, offsets = sample_rows(activations, entries).float(), None
     elif activations[0].numel() <= kernel.SHORT:  # summed in order: one order for all layouts
         rows, offsets = rows_of(activations.contiguous()), offsets_of(activations.contiguous(), entries)
     else:
         rows, offsets = rows_of(activations), offsets_of(activations, entries)
-    result = kernel.magnitudes(rows, orders, centre=centre, zeros=zeros, offsets=offsets)
-    assert isinstance(result, Tensor)
-    return result
+    from_numba: Tensor = kernel.magnitudes(rows, orders, centre=centre, zeros=zeros, offsets=offsets)
+    return from_numba
 
 
 def check_options(orders: int, zeros: Zeros, entries: int | None, backend: Backend) -> None:

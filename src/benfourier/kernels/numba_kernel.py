@@ -77,10 +77,8 @@ def magnitudes(rows: Tensor, orders: int, *, centre: bool, zeros: Zeros, offsets
 
 
 def _bins(entries: int, orders: int) -> int:
-    """The least power of two that keeps the error below a tenth of ½√(π/M); 0 to sum phasors one by one.
-
-    The error at order n is that of the bins, ½(πn/bins)², and of rounding: 1e-7 turns a phase, and 1e-6 of the sums.
-    """
+    """The least power of two that keeps the error below a tenth of ½√(π/M); 0 to sum phasors one by one."""
+    # rounding takes 1e-7 turns of each phase and 1e-6 of the sums; the rest is left to the bins, ½(πn/bins)²
     limit = 0.05 * math.sqrt(math.pi / entries) - (2 * math.pi * orders * 1e-7 + 1e-6)
     if entries <= SHORT or limit <= 0:
         return 0

@@ -13,7 +13,7 @@ from benfourier.theory.coefficients import Zeros
 
 SMOOTHING = 1e-6
 TINY = 1e-12
-BLOCK = 1 << 22  # phasors computed at once: temporaries stay at 32 MB each
+BLOCK = 1 << 22  # phasors computed at once, of one row at least: temporaries of 32 MB each
 
 
 def magnitudes(rows: Tensor, orders: int, *, centre: bool, zeros: Zeros) -> Tensor:
@@ -48,26 +48,19 @@ def _phasor_sums(turns: Tensor, present: Tensor, orders: int) -> tuple[Tensor, T
     are one product of matrices, and phasors of about 2√orders orders are computed.
     """
     width = math.isqrt(orders - 1) + 1
-    low = torch.arange(1, width + 1, device=turns.device, dtype=turns.dtype)  # j
-    high = torch.arange(0, orders, width, device=turns.device, dtype=turns.dtype)  # width·i
-    length = max(1, BLOCK // (len(low) + len(high)))
-    height = max(1, length // turns.shape[1])
-    sums = []
-    for rows in range(0, len(turns), height):
-        total: Tensor | int = 0
-        for entries in range(0, turns.shape[1], length):
-            block = (slice(rows, rows + height), None, slice(entries, entries + length))
-            inner = _phasors(low[:, None] * turns[block])  # (rows, orders, entries)
-            outer = _phasors(high[:, None] * turns[block]) * present[block]
-            total = total + outer @ inner.transpose(1, 2)  # (rows, len(high), len(low))
-        assert isinstance(total, Tensor)
-        sums.append(total.flatten(1)[:, :orders])
-    every = torch.cat(sums)
+    height = max(1, BLOCK // (2 * width * turns.shape[1]))
+    sums = [
+        (_phasors(part, range(0, orders, width)) * mask[:, None]) @ _phasors(part, range(1, width + 1)).mT
+        for part, mask in zip(turns.split(height), present.split(height), strict=True)
+    ]  # (rows, ⌈orders / width⌉, width) each
+    every = torch.cat(sums).flatten(1)[:, :orders]
     return every.real, every.imag
 
 
-def _phasors(turns: Tensor) -> Tensor:
-    angle = turns.frac() * (-2 * math.pi)
+def _phasors(turns: Tensor, orders: range) -> Tensor:
+    """exp(−j2πn·turns) of each order n, (rows, orders, entries)."""
+    n = torch.arange(orders.start, orders.stop, orders.step, device=turns.device, dtype=turns.dtype)
+    angle = (n[:, None] * turns[:, None]).frac() * (-2 * math.pi)
     return torch.complex(angle.cos(), angle.sin())
 
 
