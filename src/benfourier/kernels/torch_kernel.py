@@ -51,7 +51,7 @@ def _phasor_sums(turns: Tensor, present: Tensor, orders: int) -> tuple[Tensor, T
     height = max(1, BLOCK // (2 * width * turns.shape[1]))
     sums = [
         (_phasors(part, range(0, orders, width)) * mask[:, None]) @ _phasors(part, range(1, width + 1)).mT
-        for part, mask in zip(turns.split(height), present.split(height), strict=True)
+        for part, mask in zip(torch.split(turns, height), torch.split(present, height), strict=True)
     ]  # (rows, ⌈orders / width⌉, width) each
     every = torch.cat(sums).flatten(1)[:, :orders]
     return every.real, every.imag
