@@ -76,13 +76,11 @@ class GGD:
 
     def cdf(self, x: ArrayLike) -> Floats:
         """P(X ≤ x), accurate relative to itself in the lower tail."""
-        tail = self._tail(x) / 2
-        return np.where(np.asarray(x) < self.location, tail, 1 - tail)
+        return cumulative(np.asarray(x, np.float64) - self.location, self.shape, self.log_beta)
 
     def survival(self, x: ArrayLike) -> Floats:
         """P(X > x), accurate relative to itself in the upper tail."""
-        tail = self._tail(x) / 2
-        return np.where(np.asarray(x) < self.location, 1 - tail, tail)
+        return cumulative(self.location - np.asarray(x, np.float64), self.shape, self.log_beta)
 
     def quantile(self, probability: ArrayLike) -> Floats:
         """The x with cdf(x) = probability."""
@@ -106,16 +104,13 @@ class GGD:
         sign = np.where(rng.random(size) < 0.5, -1.0, 1.0)
         return np.asarray(self.location + sign * np.exp(log_uniform + log_root - self.log_beta))
 
-    def _tail(self, x: ArrayLike) -> Floats:
-        """P(|X − location| > |x − location|)."""
-        return tail_probability(np.asarray(x, np.float64) - self.location, self.shape, self.log_beta)
 
-
-def tail_probability(differences: Floats, shape: Numbers, log_beta: Numbers) -> Floats:
-    """P(|X − location| > |difference|) of distributions whose shapes and logarithms of β broadcast."""
+def cumulative(differences: Floats, shape: Numbers, log_beta: Numbers) -> Floats:
+    """P(X − location ≤ difference) of distributions whose shapes and logarithms of β broadcast."""
     y, power = _scaled_distances(differences, shape, log_beta)
     a = 1 / shape
-    return np.asarray(np.where(power < _SMALL, 1 - y / special.gamma(1 + a), special.gammaincc(a, power)))
+    tail = np.where(power < _SMALL, 1 - y / special.gamma(1 + a), special.gammaincc(a, power)) / 2
+    return np.asarray(np.where(differences < 0, tail, 1 - tail))
 
 
 def _scaled_distances(differences: Floats, shape: Numbers, log_beta: Numbers) -> tuple[Floats, Floats]:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from benfourier.errors import FitError, check_number
-from benfourier.theory.ggd import GGD, Floats, tail_probability
+from benfourier.theory.ggd import GGD, Floats, cumulative
 from benfourier.theory.samples import centred_rows, finite_samples, real_array
 
 # Where the shape is searched. Exact zeros make the likelihood grow without bound as c → 0, and at 0.05 the standard
@@ -58,8 +58,7 @@ class GGDFit:
     def cdf(self, x: ArrayLike) -> Floats:
         """Returns P(X ≤ x) of each row's distribution at each row of x, (R, K)."""
         differences = np.asarray(x, np.float64) - self.locations[:, None]
-        tail = tail_probability(differences, self.shapes[:, None], self.log_betas[:, None]) / 2
-        return np.asarray(np.where(differences < 0, tail, 1 - tail))
+        return cumulative(differences, self.shapes[:, None], self.log_betas[:, None])
 
 
 def fit_ggd(samples: ArrayLike, *, location: float | None = None) -> GGDFit:
