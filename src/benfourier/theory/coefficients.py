@@ -34,12 +34,7 @@ def coefficients(shape: float, orders: int = 16, *, scale: float = 1.0) -> NDArr
 
 
 def coefficient_magnitudes(shape: float, orders: int = 16) -> NDArray[np.float64]:
-    """|a_1|..|a_orders| of a centred GGD of any scale, (orders,).
-
-    Args:
-        shape: c > 0, or inf for the uniform law.
-        orders: How many magnitudes.
-    """
+    """|a_1|..|a_orders| of a centred GGD of any scale, (orders,); the shape is above 0, or inf for the uniform law."""
     check_shape(shape)
     t = _frequencies(orders)
     return np.asarray(np.exp(_log_gamma_ratio(shape, t).real) / np.sqrt(1 + t**2))
@@ -57,24 +52,17 @@ def _log_gamma_ratio(shape: float, t: NDArray[np.float64]) -> NDArray[np.complex
 def estimate_coefficients(
     samples: ArrayLike, orders: int = 16, *, centre: bool = False, zeros: Zeros = "drop"
 ) -> NDArray[np.complex128]:
-    """â_n = (1/M)·Σ exp(−j2πn·log10|x_m|) for n = 1..orders, complex (orders,).
-
-    Exact zeros: "drop" leaves them out of the sum and of M, "count" leaves them out of the sum only, "one" lets each
-    add 1, as a small power of ten in its place would.
-    """
+    """â_n = (1/M)·Σ exp(−j2πn·log10|x_m|) for n = 1..orders, complex (orders,); options as in `estimate_magnitudes`."""
     return np.asarray(_estimate(finite_samples(samples)[None], orders, centre, zeros)[0])
 
 
 def estimate_magnitudes(
     samples: ArrayLike, orders: int = 16, *, centre: bool = False, zeros: Zeros = "drop"
 ) -> NDArray[np.float64]:
-    """|â_1|..|â_orders| of the samples, (orders,); the scale does not matter.
+    """|â_1|..|â_orders| of finite real samples in an array of any shape, (orders,); the scale does not matter.
 
-    Args:
-        samples: Finite real numbers; an array of any shape, flattened.
-        orders: How many magnitudes.
-        centre: Whether to subtract the mean first.
-        zeros: What exact zeros do, as in `estimate_coefficients`.
+    With `centre` the mean is subtracted first. Exact zeros are left out of the sum and of M ("drop"), left out of the
+    sum only ("count"), or add 1 each ("one"), as a small power of ten in their place would.
     """
     return np.abs(estimate_coefficients(samples, orders, centre=centre, zeros=zeros))
 

@@ -62,12 +62,10 @@ class GGDFit:
 
 
 def fit_ggd(samples: ArrayLike, *, location: float | None = None) -> GGDFit:
-    """Returns the fit of one set of samples, a `GGDFit` of one row.
+    """Returns the fit of one set of samples, an array of any shape, as a `GGDFit` of one row.
 
-    Args:
-        samples: at least two real numbers, not all the same; an array of any shape.
-        location: the centre of symmetry; by default the mean. For shapes below one the peak is much narrower than the
-            mean is certain: give the location if you know it.
+    The location is the centre of symmetry, by default the mean. For shapes below one the peak is much narrower than
+    the mean is certain: give the location if you know it.
     """
     x = finite_samples(samples, raises=FitError)
     if x.size < 2:
