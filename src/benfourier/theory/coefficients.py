@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from benfourier.errors import InputError, check_choice, check_whole
-from benfourier.theory.ggd import GGD, check_shape
+from benfourier.theory.ggd import GGD, Floats, check_shape
 from benfourier.theory.samples import centred_rows, finite_samples, real_array
 
 Zeros = Literal["drop", "count", "one"]
@@ -33,18 +33,18 @@ def coefficients(shape: float, orders: int = 16, *, scale: float = 1.0) -> NDArr
     return np.asarray(np.exp(2j * np.pi * turns + _log_gamma_ratio(shape, t)) / (1 - 1j * t))
 
 
-def coefficient_magnitudes(shape: float, orders: int = 16) -> NDArray[np.float64]:
+def coefficient_magnitudes(shape: float, orders: int = 16) -> Floats:
     """|a_1|..|a_orders| of a centred GGD of any scale, (orders,); the shape is above 0, or inf for the uniform law."""
     check_shape(shape)
     t = _frequencies(orders)
     return np.asarray(np.exp(_log_gamma_ratio(shape, t).real) / np.sqrt(1 + t**2))
 
 
-def _frequencies(orders: int) -> NDArray[np.float64]:
+def _frequencies(orders: int) -> Floats:
     return np.arange(1, check_whole("orders", orders) + 1, dtype=np.float64) * (2 * np.pi / math.log(10))
 
 
-def _log_gamma_ratio(shape: float, t: NDArray[np.float64]) -> NDArray[np.complex128]:
+def _log_gamma_ratio(shape: float, t: Floats) -> NDArray[np.complex128]:
     a = 1 / shape
     return np.asarray(special.loggamma(1 + a * (1 - 1j * t)) - math.lgamma(1 + a))
 
@@ -56,9 +56,7 @@ def estimate_coefficients(
     return np.asarray(_estimate(finite_samples(samples)[None], orders, centre, zeros)[0])
 
 
-def estimate_magnitudes(
-    samples: ArrayLike, orders: int = 16, *, centre: bool = False, zeros: Zeros = "drop"
-) -> NDArray[np.float64]:
+def estimate_magnitudes(samples: ArrayLike, orders: int = 16, *, centre: bool = False, zeros: Zeros = "drop") -> Floats:
     """|â_1|..|â_orders| of finite real samples in an array of any shape, (orders,); the scale does not matter.
 
     With `centre` the mean is subtracted first. Exact zeros are left out of the sum and of M ("drop"), left out of the
@@ -67,9 +65,7 @@ def estimate_magnitudes(
     return np.abs(estimate_coefficients(samples, orders, centre=centre, zeros=zeros))
 
 
-def magnitudes_of_rows(
-    rows: ArrayLike, orders: int = 16, *, centre: bool = False, zeros: Zeros = "drop"
-) -> NDArray[np.float64]:
+def magnitudes_of_rows(rows: ArrayLike, orders: int = 16, *, centre: bool = False, zeros: Zeros = "drop") -> Floats:
     """|â_1|..|â_orders| of each row of real numbers (n, M), (n, orders); NaN for a row with NaN or infinity."""
     array = real_array(rows)
     if array.ndim != 2 or array.shape[1] == 0:
@@ -77,7 +73,7 @@ def magnitudes_of_rows(
     return np.abs(_estimate(array, orders, centre, zeros))
 
 
-def _estimate(rows: NDArray[np.float64], orders: int, centre: bool, zeros: Zeros) -> NDArray[np.complex128]:
+def _estimate(rows: Floats, orders: int, centre: bool, zeros: Zeros) -> NDArray[np.complex128]:
     check_whole("orders", orders)
     check_choice("zeros", zeros, ZEROS)
     step = max(1, _BLOCK // rows.shape[1])
@@ -85,7 +81,7 @@ def _estimate(rows: NDArray[np.float64], orders: int, centre: bool, zeros: Zeros
     return np.concatenate([np.empty((0, orders), np.complex128), *blocks])
 
 
-def _estimate_block(rows: NDArray[np.float64], orders: int, centre: bool, zeros: Zeros) -> NDArray[np.complex128]:
+def _estimate_block(rows: Floats, orders: int, centre: bool, zeros: Zeros) -> NDArray[np.complex128]:
     finite = np.isfinite(rows).all(axis=1, keepdims=True)
     x, exponents = np.where(finite, rows, 0.0), np.zeros((len(rows), 1), np.int64)
     if centre:
@@ -97,7 +93,7 @@ def _estimate_block(rows: NDArray[np.float64], orders: int, centre: bool, zeros:
     return np.where(finite, np.stack(sums, axis=1) / np.maximum(count, 1), np.nan)
 
 
-def _fractions(x: NDArray[np.float64], exponents: NDArray[np.int64]) -> NDArray[np.float64]:
+def _fractions(x: Floats, exponents: NDArray[np.int64]) -> Floats:
     """log10|x / 2**exponents| mod 1, to about 1e-16 whatever the size of x; 0 for x = 0."""
     mantissas, powers = np.frexp(np.where(x == 0, 1.0, np.abs(x)))
     powers = np.where(x == 0, 1, powers - exponents)

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special
 
 from benfourier.errors import check_probability, check_whole
 from benfourier.theory.coefficients import coefficients
-from benfourier.theory.ggd import check_shape
+from benfourier.theory.ggd import Floats, check_shape
 
 # The trapezoid rule over one period of 1/q, π, errs by about ((√λ1 − √λ2)/(√λ1 + √λ2))^N on N angles. The longest
 # ellipse is that of the uniform law at n = 1, with 0.09^N.
@@ -40,16 +40,16 @@ class RayleighLaw:
         """(4 − π)/(4M)."""
         return (4 - math.pi) / (4 * self.samples)
 
-    def density(self, r: ArrayLike) -> NDArray[np.float64]:
+    def density(self, r: ArrayLike) -> Floats:
         """2Mr·exp(−Mr²), 0 below 0."""
         r = np.maximum(np.asarray(r, dtype=np.float64), 0)
         return np.asarray(2 * self.samples * r * np.exp(-self.samples * r**2))
 
-    def cdf(self, r: ArrayLike) -> NDArray[np.float64]:
+    def cdf(self, r: ArrayLike) -> Floats:
         """1 − exp(−Mr²)."""
         return np.asarray(-np.expm1(-self.samples * np.maximum(np.asarray(r, dtype=np.float64), 0) ** 2))
 
-    def quantile(self, probability: ArrayLike) -> NDArray[np.float64]:
+    def quantile(self, probability: ArrayLike) -> Floats:
         """√(−ln(1 − probability)/M)."""
         with np.errstate(divide="ignore"):
             return np.asarray(np.sqrt(-np.log1p(-check_probability(probability)) / self.samples))
@@ -90,14 +90,14 @@ class ExactLaw:
         """λ1 + λ2 − mean², where λ1 + λ2 = (1 − |a_n|²)/M."""
         return sum(self.axes) - self.mean**2
 
-    def density(self, r: ArrayLike) -> NDArray[np.float64]:
+    def density(self, r: ArrayLike) -> Floats:
         """r/√(λ1λ2)·exp(−r²/2λ1)·I0e(r²(1/λ2 − 1/λ1)/4), 0 below 0."""
         r = np.maximum(np.asarray(r, dtype=np.float64), 0)
         long, short = self.axes
         bend = special.i0e(r**2 * (1 / short - 1 / long) / 4)
         return np.asarray(r / math.sqrt(long * short) * np.exp(-(r**2) / (2 * long)) * bend)
 
-    def cdf(self, r: ArrayLike) -> NDArray[np.float64]:
+    def cdf(self, r: ArrayLike) -> Floats:
         """The mean over angles φ of (1 − exp(−r²q/2))/(q√(λ1λ2)), q = cos²φ/λ1 + sin²φ/λ2."""
         r = np.maximum(np.asarray(r, dtype=np.float64), 0)[..., None]
         long, short = self.axes
@@ -105,7 +105,7 @@ class ExactLaw:
         mean = (-np.expm1(-(r**2) * q / 2) / q).mean(axis=-1)
         return np.asarray(np.minimum(mean / math.sqrt(long * short), 1))
 
-    def quantile(self, probability: ArrayLike) -> NDArray[np.float64]:
+    def quantile(self, probability: ArrayLike) -> Floats:
         """The r with cdf(r) = probability, by bisection between the two circles."""
         p = check_probability(probability)
         with np.errstate(divide="ignore"):
