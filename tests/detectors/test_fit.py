@@ -1,9 +1,9 @@
 """Fits: which images take part, what is refused, and what is supplied from outside."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -133,12 +133,7 @@ class Disagreement(RunningExtractor):
 
     second: nn.Module
 
-    def state(self) -> dict[str, Any]:
-        return {}
-
-    @classmethod
-    def from_state(cls, classifier: bf.Classifier, state: dict[str, Any], supplied: Mapping[str, Any]) -> Self:
-        return cls(supplied["second"])
+    not_in_files: ClassVar[tuple[str, ...]] = ("second",)
 
     def extract(self, classifier: bf.Classifier, images: Tensor, logits: Tensor, ids: Sequence[str]) -> Tensor:
         other: Tensor = self.second(images)

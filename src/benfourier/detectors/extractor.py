@@ -17,7 +17,7 @@ class Extractor(ABC):  # noqa: B024  what is abstract stands in its two kinds
 
     version: ClassVar[int] = 1  # part of every cache key; raise it when the features change
     pixels_only: ClassVar[bool] = False  # True if the features depend on pixels alone, never on ids
-    not_in_files: ClassVar[tuple[str, ...]] = ()  # fields that no file holds
+    not_in_files: ClassVar[tuple[str, ...]] = ()  # fields that no file holds: the classifier, what is supplied, others
     names: ClassVar[tuple[str, ...]] = ()  # of the features, if they are always the same
 
     def state(self) -> State:
@@ -27,7 +27,8 @@ class Extractor(ABC):  # noqa: B024  what is abstract stands in its two kinds
     @classmethod
     def from_state(cls, classifier: Classifier, state: State, supplied: Mapping[str, Any]) -> Self:
         """Returns the extractor of a state; `supplied` holds what files cannot, by `Method.supplied_names`."""
-        return record_from_state(cls, state)
+        others = {"classifier": classifier, **supplied}
+        return record_from_state(cls, state, **{name: others[name] for name in cls.not_in_files if name in others})
 
     def cacheable_parts(self) -> "tuple[Extractor, ...]":
         """Returns extractors whose features depend on pixels alone; a FeatureCache computes them once for all fits."""

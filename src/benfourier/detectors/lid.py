@@ -7,7 +7,7 @@ among a mini-batch of clean training images, the references.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -19,7 +19,6 @@ from benfourier.detectors.extractor import Extractor, ObservingExtractor, same_s
 from benfourier.detectors.feature_cache import feature_table
 from benfourier.detectors.features import few_sources, held_out_auroc
 from benfourier.detectors.method import FitData, Method, register_detector
-from benfourier.detectors.state import State, record_from_state
 from benfourier.errors import InputError, OptionError
 from benfourier.models.classifier import Classifier
 from benfourier.models.forward import INPUT, batch_size, observe
@@ -162,11 +161,6 @@ class Dimensions(Distances):
     pool: PoolDistances | None = None  # to the images that fits with one cache share; they hold the references
 
     not_in_files: ClassVar[tuple[str, ...]] = ("classifier", "pool")
-
-    @classmethod
-    def from_state(cls, classifier: Classifier, state: State, supplied: Mapping[str, Any]) -> Self:
-        """Returns the extractor; the references are shown to the classifier again."""
-        return record_from_state(cls, state, classifier=classifier)
 
     def join(self, values: Mapping[str, Tensor], logits: Tensor, ids: Sequence[str]) -> Tensor:
         """Returns the dimensions, (images, layers)."""
