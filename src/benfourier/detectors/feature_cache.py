@@ -55,8 +55,6 @@ class FeatureCache:
 
     def features(self, extractor: Extractor, images: Tensor, ids: Sequence[str]) -> Tensor:
         """Returns the features (N, D), cached where there are cacheable parts; KeyError for images not in the pool."""
-        if not len(images):
-            return torch.empty(0, 0, dtype=torch.float64)
         leaves = extractor.leaves()
         if leaves != (extractor,):
             return torch.cat([self.features(leaf, images, ids) for leaf in leaves], 1)
