@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, get_args
 
 from benfourier.data.examples import Examples
 from benfourier.data.images import LabelledImages
@@ -17,7 +17,6 @@ from benfourier.options import Options, Registry, number, whole, word
 
 NEEDS = ("forward", "random", "gradients", "search")  # what scoring may need, from cheap to expensive
 CleanImages = Literal["none", "optional", "required"]
-CLEAN_IMAGES: tuple[CleanImages, ...] = ("none", "optional", "required")
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +126,7 @@ class Combined(Method):
     @property
     def clean_images(self) -> CleanImages:
         """What the most demanding part asks for."""
-        return max((part.clean_images for part in self.parts), key=CLEAN_IMAGES.index)
+        return max((part.clean_images for part in self.parts), key=get_args(CleanImages).index)
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the shared options, and those of the parts as "mbf.orders"."""
@@ -153,22 +152,19 @@ class Combined(Method):
 def check_supplied(method: Method, supplied: Mapping[str, Any]) -> None:
     """Raises InputError unless `supplied` holds exactly what the method needs and no file can hold."""
     names = [name for part in method.parts_of_fit() for name in part.supplied_names]
-    missing, unknown = ([n for n in one if n not in other] for one, other in ((names, supplied), (supplied, names)))
-    if missing:
-        raise InputError(
-            f"{method.name} needs {missing[0]!r}, which neither options nor files can hold; "
-            f"pass supplied={{{missing[0]!r}: ...}}"
-        )
-    if unknown:
-        allowed = f"it takes {', '.join(map(repr, names))}" if names else "leave supplied out"
-        raise InputError(f"{method.name} does not take {unknown[0]!r} in supplied; {allowed}")
+    for name in names:
+        if name not in supplied:
+            problem = f"{method.name} needs {name!r}, which neither options nor files can hold"
+            raise InputError(f"{problem}; pass supplied={{{name!r}: ...}}")
+    for name in supplied:
+        if name not in names:
+            allowed = f"it takes {', '.join(map(repr, names))}" if names else "leave supplied out"
+            raise InputError(f"{method.name} does not take {name!r} in supplied; {allowed}")
 
 
 DETECTORS: Registry[Method] = Registry("detector")
-Kind = TypeVar("Kind", bound=Method)
 
 
-def register_detector(kind: type[Kind]) -> type[Kind]:
+def register_detector(kind: type[Method]) -> type[Method]:
     """Adds a method, so that its id works wherever ids do; used as a decorator."""
-    DETECTORS.register(kind)
-    return kind
+    return DETECTORS.register(kind)
