@@ -14,7 +14,7 @@ from torch import Tensor
 from benfourier.data.images import content_ids
 from benfourier.detectors.extractor import Concatenated, Extractor, ObservingExtractor
 from benfourier.detectors.feature_cache import FeatureCache
-from benfourier.detectors.features import extract, extract_batch
+from benfourier.detectors.features import Floats, extract, extract_batch
 from benfourier.detectors.heads import Head
 from benfourier.detectors.method import Method
 from benfourier.detectors.state import Arrays, record_state, split_state
@@ -28,7 +28,6 @@ SCHEMA = artifact.SCHEMAS[KIND]
 LIBRARIES = ("benfourier", "numpy", "safetensors", "scikit-learn", "torch")
 CONTENT_ID = 16  # bytes
 FLAT = 1e-6  # the least slope of a posterior, per deviation of the scores
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

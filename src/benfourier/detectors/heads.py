@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from benfourier.data.splits import Fold
-from benfourier.detectors.features import FeatureTable, mean_auroc, source_folds
+from benfourier.detectors.features import FeatureTable, Floats, mean_auroc, source_folds
 from benfourier.errors import FitError
 
 COSTS = (0.1, 1.0, 10.0, 100.0)
@@ -26,7 +26,6 @@ MARGIN = 1.0
 KERNEL_ROWS = 20_000  # up to here the kernel is computed at once, ten times faster; it takes 3.2 GB at most
 CACHE = 1000  # megabytes of kernel values that a larger fit holds
 Facts = dict[str, Any]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -70,8 +69,7 @@ class Svm(Head):
     """RBF support vector machine, Σ_s w_s exp(−γ‖z − v_s‖²) + b, with a far field.
 
     Far from every support vector that sum is the bias, whatever the image. So where the largest kernel value is below
-    τ, a term that grows with the distance is added; τ is such that held-out benign images stay above it, and that all
-    vectors together move the score by no more than the margin.
+    τ, a term that grows with the distance is added; docs/detectors.md says how τ is found.
     """
 
     vectors: Tensor  # support vectors (S, D), scaled
