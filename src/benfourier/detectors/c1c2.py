@@ -124,21 +124,20 @@ class C2(Criterion):
         steps = torch.zeros(len(images), dtype=torch.int64, device=images.device)
         waiting = torch.arange(len(images), device=images.device)
         rows, moved = waiting[:0], images[:0]
-        with frozen(classifier.module):
-            while len(rows) or len(waiting):
-                free = size - len(rows)
-                rows, moved = torch.cat([rows, waiting[:free]]), torch.cat([moved, images[waiting[:free]]])
-                waiting = waiting[free:]
-                answers, gradient = _labels_and_gradient(classifier, moved, goals[rows])
-                # on the boundary another batch may see another label; one step is the least there is
-                flipped = (answers != labels[rows]) & (steps[rows] > 0)
-                first = images[rows]
-                ahead = (moved - rate * gradient).clamp(low, high).clamp(first - reach, first + reach)
-                steps[rows[~flipped]] += 1
-                still = (ahead == moved).flatten(1).all(1)  # it would stand there for ever
-                steps[rows[still & ~flipped]] = self.cap
-                stay = ~flipped & (steps[rows] < self.cap)
-                rows, moved = rows[stay], ahead[stay]
+        while len(rows) or len(waiting):
+            free = size - len(rows)
+            rows, moved = torch.cat([rows, waiting[:free]]), torch.cat([moved, images[waiting[:free]]])
+            waiting = waiting[free:]
+            answers, gradient = _labels_and_gradient(classifier, moved, goals[rows])
+            # on the boundary another batch may see another label; one step is the least there is
+            flipped = (answers != labels[rows]) & (steps[rows] > 0)
+            first = images[rows]
+            ahead = (moved - rate * gradient).clamp(low, high).clamp(first - reach, first + reach)
+            steps[rows[~flipped]] += 1
+            still = (ahead == moved).flatten(1).all(1)  # it would stand there for ever
+            steps[rows[still & ~flipped]] = self.cap
+            stay = ~flipped & (steps[rows] < self.cap)
+            rows, moved = rows[stay], ahead[stay]
         return steps
 
 
