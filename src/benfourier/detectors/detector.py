@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 from torch import Tensor
 
 from benfourier.data.images import content_ids
@@ -39,8 +40,6 @@ class Sigmoid:
 
     def posterior(self, scores: Floats) -> Floats:
         """Returns the posteriors, (N,)."""
-        from scipy.special import expit
-
         return np.asarray(expit(self.slope * scores + self.offset), np.float64)
 
 
