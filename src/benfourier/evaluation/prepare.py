@@ -190,7 +190,7 @@ def attack_chunk(data: EvaluationData, chunk: AttackChunk) -> None:
     """Attacks one chunk of those that the example sets consist of, and leaves the result in the cache."""
     attack, images = data.plan_of(chunk.source).attack(chunk.attack), data.images[chunk.source]
     rows = range(chunk.start, min(chunk.start + data.plan.chunk, attack.sources, len(images)))
-    _examples(data, images.take(rows), [attack], [], {}, False)
+    _examples(data, images.take(rows), [attack], None, False)
 
 
 def attack_images(
@@ -215,7 +215,18 @@ def attack_images(
     with work_folder(data.cache) as folder, bar as advance:
         for chunk, _ in executor.run(attack_chunk, SavedFolder(data, folder, load), chunks):
             advance(1, chunk.attack)
-    sets = {source: _example_sets(data, source, report, show_progress) for source in data.images}
+    sets: dict[str, tuple[Examples, ...]] = {}
+    for source, images in data.images.items():
+        plan = data.plan_of(source)
+        for group in sorted({attack.noise_group for attack in plan.attacks}, reverse=True):  # the largest set first
+            members = [attack for attack in plan.attacks if attack.noise_group == group]
+            attacks = sorted(members, key=lambda attack: attack.role == Role.STRENGTH)  # boundary attacks first
+            results: dict[str, AttackResult] = {}
+            chosen = images.take(range(min(group[0], len(images))))
+            examples = _examples(data, chosen, attacks, results.__setitem__, show_progress)
+            for attack in attacks:
+                report(_summary(attack, source, examples, results[attack.label], plan.seed))
+            sets[source] = (*sets.get(source, ()), examples)
     return replace(data, example_sets=sets)
 
 
@@ -230,40 +241,23 @@ def work_folder(cache: Cache | None) -> Iterator[Path]:
         yield Path(folder)
 
 
-def _example_sets(data: EvaluationData, source: str, report: Report, show: bool | None) -> tuple[Examples, ...]:
-    """An example set for every noise group of the plan, the largest first."""
-    plan, images, sets = data.plan_of(source), data.images[source], []
-    for group in sorted({attack.noise_group for attack in plan.attacks}, reverse=True):
-        near, far = (
-            [attack for attack in plan.attacks if attack.noise_group == group and attack.role == role] for role in Role
-        )
-        results: dict[str, AttackResult] = {}
-        chosen = images.take(range(min(group[0], len(images))))
-        examples = _examples(data, chosen, near, far, results, show)
-        for attack in (*near, *far):
-            report(_summary(attack, source, examples, results[attack.label], plan.seed))
-        sets.append(examples)
-    return tuple(sets)
-
-
 def _examples(
     data: EvaluationData,
     images: LabelledImages,
-    near: Sequence[AttackPlan],
-    far: Sequence[AttackPlan],
-    results: dict[str, AttackResult],
+    attacks: Sequence[AttackPlan],
+    report: Callable[[str, AttackResult], object] | None,
     show: bool | None,
 ) -> Examples:
-    """Examples of some images; the noise has the level of the attacks that are `near`."""
+    """Examples of some images; the noise has the level of the boundary attacks, if there are some."""
     return make_examples(
         data.classifier,
         images,
-        attacks={attack.label: make_attack(attack.name, **attack.options) for attack in (*near, *far)},
-        noise_from=[attack.label for attack in near],
+        attacks={attack.label: make_attack(attack.name, **attack.options) for attack in attacks},
+        noise_from=[attack.label for attack in attacks if attack.role == Role.BOUNDARY] or None,
         seed=data.plan.seed,
         cache=data.work_dir or False,
         chunk=data.plan.chunk,
-        report=results.__setitem__,
+        report=report,
         show_progress=show,
     )
 
