@@ -12,7 +12,7 @@ from benfourier.data.images import content_ids
 from benfourier.errors import InputError
 from benfourier.evaluation import trials as trials_module
 from benfourier.evaluation.evaluation_data import EvaluationData, every_twin, one_twin
-from benfourier.evaluation.trials import Trial, check_apart, fit_examples, run_task, target_images, tasks, trials
+from benfourier.evaluation.trials import Trial, check_apart, fit_examples, run_task, target_images, trials
 from benfourier.store.records import Outcome
 from benfourier.store.vocabulary import ProtocolName
 from tests.evaluation.tiny import changed, prepared
@@ -64,13 +64,13 @@ def test_no_source_and_no_pixels_are_on_both_sides(data: EvaluationData, protoco
         fitted = fit_examples(data, trial, fold)
         assert set(fitted.attacks) == set(trial.fitted)
         known = pixels_of(fitted)
-        for part in target_images(data, trial, trial.targets, fold):
-            tested = {(part.place[0], name) for name in part.ids}
+        for (source, _, _), (ids, images) in target_images(data, trial, trial.targets, fold).items():
+            tested = {(source, name) for name in ids}
             assert not {(trial.source, name) for name in fitted.ids} & tested
-            assert not known & set(content_ids(part.images))
-            assert not data.held_out_names & set(content_ids(part.images))
+            assert not known & set(content_ids(images))
+            assert not data.held_out_names & set(content_ids(images))
             tested_ids |= tested
-            count += len(part.ids)
+            count += len(ids)
         assert not known & data.held_out_names
     assert count > 30
     home = data.other if protocol == "data-transfer" else data.source
@@ -154,7 +154,7 @@ def test_data_transfer_tests_all_images_of_the_other_source_with_one_fit(data: E
     assert (result.folds, result.source, result.cells[0].source) == (1, data.source, data.other)
     assert result.cells[0].sources == int(data.examples(data.other, "bim").success["bim"].sum())
     first = first_trial(data, "non-transfer")
-    task = next(task for task in tasks(trials(data.plan, data.source, data.other)) if first in task)
+    task = [trial for trial in trials(data.plan, data.source, data.other) if trial.fit == first.fit]
     again = {outcome.protocol: outcome for outcome in outcomes(data, *task)}
     assert again["data-transfer"].key == result.key
     assert again["data-transfer"].cells[0].metrics == result.cells[0].metrics

@@ -1,12 +1,13 @@
 """Protocols: what is fitted to what, and what is asked of it."""
 
+from itertools import groupby
 from pathlib import Path
 
 import pytest
 
 from benfourier.errors import PlanError
 from benfourier.evaluation.plan_file import read_plan
-from benfourier.evaluation.trials import Target, Trial, tasks, trials
+from benfourier.evaluation.trials import Target, Trial, trials
 from benfourier.store.vocabulary import ProtocolName
 from tests.evaluation.tiny import PLAN, changed, plan_in
 
@@ -70,11 +71,11 @@ def test_a_strength_attack_has_boundary_ones_beside_it_on_the_second_source_too(
     assert [attack.sources for attack in read_plan(plan_in(tmp_path, same)).for_second_source.attacks] == [20, 50, 20]
 
 
-def test_a_fit_that_several_protocols_ask_for_is_one_task(tmp_path: Path) -> None:
-    together = tasks(trials(read_plan(plan_in(tmp_path, ALL)), "near", "far"))
-    fits = [task[0].fit for task in together]
-    assert len(fits) == len(set(fits)) == 2 * 5
-    (one,) = [task for task in together if task[0].fit == ("mbf", ("bim",), "near")]
+def test_trials_of_one_fit_stand_side_by_side(tmp_path: Path) -> None:
+    planned = trials(read_plan(plan_in(tmp_path, ALL)), "near", "far")
+    tasks = [(fit, list(group)) for fit, group in groupby(planned, key=lambda trial: trial.fit)]
+    assert len(tasks) == len(dict(tasks)) == 2 * 5
+    one = dict(tasks)["mbf", ("bim",), "near"]
     assert [trial.protocol for trial in one] == [
         "non-transfer", "attack-transfer", "strength-transfer", "data-transfer"
     ]  # fmt: skip
@@ -84,12 +85,12 @@ def test_a_fit_that_several_protocols_ask_for_is_one_task(tmp_path: Path) -> Non
 def test_a_detector_with_every_twin_has_fits_to_several_attacks_only(tmp_path: Path) -> None:
     every = ALL.replace("orders = 2", 'orders = 2\ntwins = "every"')
     planned = trials(read_plan(plan_in(tmp_path, every)), "near", "far")
-    fits = [task[0] for task in tasks(planned)]
-    assert [trial.fitted for trial in fits if trial.detector == "mbf"] == [
+    fits = dict.fromkeys(trial.fit for trial in planned)
+    assert [fitted for detector, fitted, _ in fits if detector == "mbf"] == [
         ("bim", "deepfool"),
         ("bim", "deepfool", "strong"),
     ]
-    assert len([trial for trial in fits if trial.detector == "max-softmax"]) == 5
+    assert len([detector for detector, _, _ in fits if detector == "max-softmax"]) == 5
     one_by_one = every.replace('"strength-transfer", "mixed", ', "")
     with pytest.raises(PlanError, match=r"detectors.twins of 'mbf' is 'every', .* no protocol has one: add 'mixed'"):
         read_plan(plan_in(tmp_path, one_by_one))

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import groupby
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from benfourier.evaluation.plan import Plan
 from benfourier.evaluation.prepare import attack_images, open_images, work_folder
 from benfourier.evaluation.studies import STUDIES
 from benfourier.evaluation.studies.study import run_jobs
-from benfourier.evaluation.trials import Trial, inputs_record, run_task, tasks, trials, versions
+from benfourier.evaluation.trials import Trial, inputs_record, run_task, trials, versions
 from benfourier.store.artifact import digest_of
 from benfourier.store.cache import Cache, open_cache
 from benfourier.store.ledger import LedgerWriter, records
@@ -131,7 +132,7 @@ def _run_trials(
         # what all fits of a detector share is made once, before processes would do so side by side
         clean = data.extra_clean if entry.takes_clean else None
         entry.method.prepare(data.classifier, FitData(data.example_sets[data.source][0], clean, data.work_dir, show))
-    waiting = tasks(missing)
+    waiting = [tuple(group) for _, group in groupby(missing, key=lambda trial: trial.fit)]
     load = partial(EvaluationData.load, plan=data.plan, cache=data.cache)
     with work_folder(data.cache) as folder, progress.bar(len(waiting), "fits", show=show) as advance:
         for task, result in executor.run(run_task, SavedFolder(data, folder, load), waiting):

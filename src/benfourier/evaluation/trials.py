@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import version
-from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -93,7 +92,7 @@ class Trial:
         return digest_of([json.dumps(parts, sort_keys=True)])
 
 
-Task = tuple[Trial, ...]
+Task = tuple[Trial, ...]  # that share a fit
 
 
 def trials(plan: Plan, source: str, other: str, only: str | None = None) -> tuple[Trial, ...]:
@@ -132,11 +131,6 @@ def _tests(protocol: ProtocolName, plan: Plan, source: str, other: str) -> Itera
             yield (*near, *far), (*near, *far), source
 
 
-def tasks(trials: Iterable[Trial]) -> list[Task]:
-    """Returns trials that share a fit together; those of one fit stand side by side."""
-    return [tuple(group) for _, group in groupby(trials, key=lambda trial: trial.fit)]
-
-
 @cache
 def versions() -> dict[str, str]:
     """Returns the versions of Python and of the libraries that results depend on."""
@@ -154,15 +148,6 @@ class FoldScores:
     seconds: dict[str, float]  # of fit and score
 
 
-@dataclass(frozen=True, eq=False)
-class TargetImages:
-    """Images of one kind that a detector is tested on, with their source images."""
-
-    place: Place
-    ids: tuple[str, ...]
-    images: Tensor
-
-
 def fit_examples(data: EvaluationData, trial: Trial, fold: int) -> Examples:
     """Returns what the detector of one fold is fitted to: sources of the other folds."""
     entry = data.plan.detector(trial.detector)
@@ -172,12 +157,14 @@ def fit_examples(data: EvaluationData, trial: Trial, fold: int) -> Examples:
     return examples.take(data.rows(trial.source, examples, entry.sources, others), "fitted to")
 
 
-def target_images(data: EvaluationData, trial: Trial, targets: Iterable[Target], fold: int) -> list[TargetImages]:
-    """Returns what the detector of one fold is tested on: its fold, or all images of another source."""
+def target_images(
+    data: EvaluationData, trial: Trial, targets: Iterable[Target], fold: int
+) -> dict[Place, tuple[tuple[str, ...], Tensor]]:
+    """Returns source ids and images that the detector of one fold is tested on: its fold, or all of another source."""
     sets: dict[tuple[str, int], list[str]] = {}
     for target in targets:
         sets.setdefault((target.source, data.set_index(target.source, target.attack)), []).append(target.attack)
-    most, parts = data.plan.detector(trial.detector).sources, []
+    most, tested = data.plan.detector(trial.detector).sources, {}
     for (source, index), attacks in sets.items():
         examples = data.example_sets[source][index]
         rows = data.rows(source, examples, most, [fold] if source == trial.source else None)
@@ -186,9 +173,8 @@ def target_images(data: EvaluationData, trial: Trial, targets: Iterable[Target],
         kinds = {CLEAN: (examples.clean, benign), NOISY: (examples.noisy[NOISY], benign)}
         kinds |= {attack: (examples.adversarial[attack], succeeded[attack]) for attack in attacks}
         for kind, (images, chosen) in kinds.items():
-            ids = tuple(examples.ids[row] for row in chosen)
-            parts.append(TargetImages((source, index, kind), ids, images[chosen]))
-    return parts
+            tested[source, index, kind] = tuple(examples.ids[row] for row in chosen), images[chosen]
+    return tested
 
 
 def score_fold(data: EvaluationData, trial: Trial, targets: Sequence[Target], fold: int, *, alone: bool) -> FoldScores:
@@ -203,14 +189,15 @@ def score_fold(data: EvaluationData, trial: Trial, targets: Sequence[Target], fo
     assert detector.sigmoid is not None  # trials fit to adversarial images
     thresholds = {rate: threshold_at(RATES[rate], held_out).value for rate in rates}
     tested = target_images(data, trial, targets, fold)
-    check_apart(examples, detector.seen, data.held_out_names, [(part.ids, part.images) for part in tested])
-    images, ids = torch.cat([part.images for part in tested]), [name for part in tested for name in part.ids]
+    check_apart(examples, detector.seen, data.held_out_names, tested.values())
+    ids = [name for names, _ in tested.values() for name in names]
+    images = torch.cat([each for _, each in tested.values()])
     pairs = zip(_scores(data, detector, images, ids).tolist(), _baseline_scores(data, images, ids), strict=True)
     places = [place for place in range(len(wrong)) if alone or place % FOLDS == fold]
     return FoldScores(
         fit_sources=int(detector.summary["sources"]),
         calibration=FoldCalibration(detector.sigmoid.posterior, thresholds),
-        scores={part.place: {name: next(pairs) for name in part.ids} for part in tested},
+        scores={place: {name: next(pairs) for name in names} for place, (names, _) in tested.items()},
         misclassified=dict(zip(places, _scores(data, detector, wrong[places]).tolist(), strict=True)),
         seconds={"fit": between - start, "score": time.perf_counter() - between},
     )
