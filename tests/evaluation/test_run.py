@@ -15,7 +15,7 @@ import torch
 from benfourier.evaluation.executors import LocalPool, Shared, TaskFailure
 from benfourier.evaluation.plan_file import read_plan
 from benfourier.evaluation.prepare import AttackChunk
-from benfourier.evaluation.run import Evaluation, Summary, evaluate, outcomes_left_behind
+from benfourier.evaluation.run import Evaluation, Summary, dry_run, evaluate
 from benfourier.store.ledger import read, records
 from benfourier.store.records import (
     AttackSummary,
@@ -192,8 +192,9 @@ def test_a_dry_run_knows_which_outcomes_a_plan_would_leave_behind(tmp_path: Path
     ledger = tmp_path / "l.jsonl"
     run(tmp_path, SMALL)
 
-    def left(text: str) -> tuple[int, int]:
-        return outcomes_left_behind(read_plan(plan_in(tmp_path, text)), ledger)
+    def left(text: str, file: Path = ledger) -> tuple[int, int]:
+        plan = dry_run(read_plan(plan_in(tmp_path, text)), file)
+        return plan.left_behind, plan.outcomes
 
     assert left(SMALL) == (0, 8)
     assert left(SMALL.replace("seed = 3", "seed = 4")) == (8, 8)
@@ -205,7 +206,7 @@ def test_a_dry_run_knows_which_outcomes_a_plan_would_leave_behind(tmp_path: Path
     # another boundary attack with 50 sources moves the noise level of deepfool, and attack-transfer gains a column
     near = '\n[[attacks]]\nname = "r-pgd"\nsources = 50\n'
     assert left(SMALL + near) == (2 * (1 + 2), 8)
-    assert outcomes_left_behind(read_plan(plan_in(tmp_path, SMALL)), tmp_path / "none.jsonl") == (0, 0)
+    assert left(SMALL, tmp_path / "none.jsonl") == (0, 0)
 
 
 def test_a_large_set_is_split_once(tmp_path: Path) -> None:

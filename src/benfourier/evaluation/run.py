@@ -66,6 +66,9 @@ class DryRun:
 def dry_run(plan: Plan, ledger: str | PathLike[str], *, only: str | None = None) -> DryRun:
     """Returns what a run would do, after the plan's files and its network were opened; nothing is computed.
 
+    An outcome is used again if the plan asks its question, and if neither its detector, nor its attacks, nor those
+    that share their noise level have changed since the ledger's last run.
+
     Args:
         plan: what is asked for.
         ledger: file that a run would append to.
@@ -73,8 +76,20 @@ def dry_run(plan: Plan, ledger: str | PathLike[str], *, only: str | None = None)
     """
     check_files(plan)
     new_classifier(plan)  # raises if the network cannot be made as the plan says
-    left_behind, outcomes = outcomes_left_behind(plan, ledger)
-    return DryRun(trials(plan, plan.source, " + ".join(plan.other), only), outcomes, left_behind)
+    written, settings = list(records(ledger)), encode(plan.settings())
+    runs = [record for record in written if isinstance(record, Run)]
+    outcomes = {record.identity: record for record in written if isinstance(record, Outcome)} if runs else {}
+    questions = {
+        (trial.protocol.value, trial.detector, trial.fitted, tuple(target.attack for target in trial.targets))
+        for trial in trials(plan, plan.source, "")
+    }
+    same = sum(
+        (outcome.protocol, outcome.detector, outcome.fitted, tuple(cell.attack for cell in outcome.cells)) in questions
+        and _basis(runs[-1].settings, outcome) == _basis(settings, outcome)
+        for outcome in outcomes.values()
+    )
+    planned = trials(plan, plan.source, " + ".join(plan.other), only)
+    return DryRun(planned, len(outcomes), len(outcomes) - same)
 
 
 def evaluate(
@@ -184,31 +199,6 @@ def _one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def outcomes_left_behind(plan: Plan, ledger: str | PathLike[str]) -> tuple[int, int]:
-    """Returns how many outcomes of a ledger a run of the plan would not use again, and how many there are.
-
-    It compares the plan with that of the ledger's last run: an outcome stays if its question is asked again, and if
-    neither its detector, nor its attacks, nor those that share their noise level have changed.
-    """
-    written = list(records(ledger))
-    runs = [record for record in written if isinstance(record, Run)]
-    outcomes = {record.identity: record for record in written if isinstance(record, Outcome)}
-    if not runs:
-        return 0, 0
-    settings, before = encode(plan.settings()), runs[-1].settings
-    source = next((outcome.source for outcome in outcomes.values()), "")
-    questions = {
-        (trial.protocol.value, trial.detector, trial.fitted, tuple(target.attack for target in trial.targets))
-        for trial in trials(plan, source, "")
-    }
-    same = sum(
-        (outcome.protocol, outcome.detector, outcome.fitted, tuple(cell.attack for cell in outcome.cells)) in questions
-        and _basis(before, outcome) == _basis(settings, outcome)
-        for outcome in outcomes.values()
-    )
-    return len(outcomes) - same, len(outcomes)
 
 
 def _basis(settings: Mapping[str, Any], outcome: Outcome) -> str:
