@@ -29,6 +29,7 @@ from benfourier.theory.ggd_fit import SHAPE_LEAST, SHAPE_MOST, fit_rows
 
 SHAPES = np.geomspace(SHAPE_LEAST, SHAPE_MOST, 16)  # that the p for any shape is taken over
 Floats = NDArray[np.float64]
+Kinds = tuple[ImageKind, ...]  # that are compared: one with its fits, or two
 Tests = tuple[int, Floats, Floats, dict[str, float]]  # images, D and p of each test, and what else a record holds
 
 
@@ -52,15 +53,6 @@ class FitTests:
     unfitted: int  # images whose posteriors are all the same
 
 
-@dataclass(frozen=True, eq=False)
-class _Comparison:
-    study: str
-    source: str
-    split: str
-    name: str
-    kinds: tuple[ImageKind, ...]
-
-
 def ks_jobs(
     classifier: Classifier,
     parts: Sequence[DataPart],  # those called train are compared with test of the same source and with out-of-sample
@@ -80,40 +72,40 @@ def ks_jobs(
     network = digest_of_network(classifier)
     output_of = cache(lambda kind: softmax_output(classifier, kind.images, orders))  # several jobs need those of one
 
-    def compare(comparison: _Comparison, key: str) -> Iterator[KsResult]:
-        sets = [output_of(kind) for kind in comparison.kinds]
-        if comparison.study == KS_POSTERIORS:
-            names = [f"{comparison.name}\0{name}" for name in comparison.kinds[0].ids]
+    def compare(study: str, source: str, split: str, name: str, kinds: Kinds, key: str) -> Iterator[KsResult]:
+        sets = [output_of(kind) for kind in kinds]
+        if study == KS_POSTERIORS:
+            names = [f"{name}\0{image}" for image in kinds[0].ids]
             images, distance, p, more = _compare_with_fits(sets[0], names, seed, settings)
         else:
             images, distance, p, more = _compare_orders(*sets)
         adjusted = holm(p)
         corrected = {"p-adjusted": float(adjusted.min(initial=1.0)), "rejected": _mean(adjusted < SIGNIFICANCE)}
-        where = (comparison.study, comparison.source, comparison.split, comparison.name)
-        yield KsResult(key, *where, images, _mean(distance), _mean(p), {**corrected, **more})
+        yield KsResult(key, study, source, split, name, images, _mean(distance), _mean(p), {**corrected, **more})
 
-    for comparison in _comparisons(parts):
-        decisive = repr((seed, settings)) if comparison.study == KS_POSTERIORS else repr(orders)  # H2 draws nothing
-        key = digest_of((network, comparison.study, decisive, *(kind.identity for kind in comparison.kinds)))
-        yield Job(f"{comparison.study} {comparison.name}", (key,), partial(compare, comparison))
+    for study, source, split, name, kinds in _comparisons(parts):
+        decisive = repr((seed, settings)) if study == KS_POSTERIORS else repr(orders)  # H2 draws nothing
+        key = digest_of((network, study, decisive, *(kind.identity for kind in kinds)))
+        yield Job(f"{study} {name}", (key,), partial(compare, study, source, split, name, kinds))
 
 
-def _comparisons(parts: Sequence[DataPart]) -> Iterator[_Comparison]:
+def _comparisons(parts: Sequence[DataPart]) -> Iterator[tuple[str, str, str, str, Kinds]]:
+    """Study, source, split, what is compared as text, and its images."""
     kinds = {part: {kind.name: kind for kind in image_kinds(part)} for part in parts}
     for part, named in kinds.items():
         for name, kind in named.items():
-            yield _Comparison(KS_POSTERIORS, part.source, part.split, name, (kind,))
+            yield KS_POSTERIORS, part.source, part.split, name, (kind,)
     for part, named in kinds.items():
         for study, (one, other) in KS_PAIRS.items():
             if one in named and other in named:
-                yield _Comparison(study, part.source, part.split, f"{one}|{other}", (named[one], named[other]))
+                yield study, part.source, part.split, f"{one}|{other}", (named[one], named[other])
     for part in (part for part in parts if part.split == Split.TRAIN):
         for beside in parts:
             is_test = beside.split == Split.TEST and beside.source == part.source
             if beside.split == Split.OUT_OF_SAMPLE or is_test:
                 for name in (name for name in kinds[part] if name in kinds[beside]):
                     both = (kinds[part][name], kinds[beside][name])
-                    yield _Comparison(KS_SOURCES, f"{part.split}|{beside.split}", beside.split, name, both)
+                    yield KS_SOURCES, f"{part.split}|{beside.split}", beside.split, name, both
 
 
 def _compare_with_fits(output: SoftmaxOutput, names: Sequence[str], seed: int, settings: Mapping[str, int]) -> Tests:
