@@ -2,14 +2,10 @@ from collections.abc import Collection
 from functools import cache
 from typing import Any
 
-import pytest
-
 import benfourier as bf
-from benfourier.errors import InputError, OptionError
-from benfourier.evaluation.studies.cost import Limits, cost_job, time_detectors
+from benfourier.evaluation.studies.cost import Limits, cost_job
 from benfourier.evaluation.studies.study import run_jobs
 from benfourier.store.records import Cost
-from tests.attacks.trained import unbeatable
 from tests.detectors.toys import toys
 
 
@@ -58,10 +54,3 @@ def test_known_ones_are_not_timed_again() -> None:
     assert list(left) == ["baseline"]
     assert left["baseline"].key == first["baseline"].key
     assert study(rounds=1, known={cost.key for cost in first.values()}) == {}
-
-
-def test_detectors_of_another_classifier_and_bad_options_are_refused() -> None:
-    with pytest.raises(InputError, match="'ours' was fitted to another classifier"):
-        list(time_detectors(unbeatable(), {"key": ("ours", detectors()["ours"])}, toys().tested.clean, Limits()))
-    with pytest.raises(OptionError, match="seconds is 0"):
-        study(seconds=0)

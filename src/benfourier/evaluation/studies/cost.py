@@ -10,7 +10,7 @@ from torch import Tensor
 from benfourier.data.images import content_ids
 from benfourier.detectors.detector import Detector
 from benfourier.detectors.features import extract
-from benfourier.errors import BenfourierError, InputError, check_number, check_whole
+from benfourier.errors import BenfourierError
 from benfourier.evaluation.evaluation_data import EvaluationData
 from benfourier.evaluation.studies.study import Job, digest_of_network
 from benfourier.evaluation.trials import Trial, fit_detector, fit_examples
@@ -33,11 +33,6 @@ class Limits:
     batch: int = 32  # images at once
     rounds: int = 7  # in which all are timed, one after the other; expensive detectors take part in fewer
     seconds: float = 20.0  # that one detector may take in all rounds, beside its first runs; it takes part in one
-
-    def __post_init__(self) -> None:
-        check_whole("batch", self.batch)
-        check_whole("rounds", self.rounds)
-        check_number("seconds", self.seconds, above=0)
 
 
 def plan_cost_job(data: EvaluationData) -> Job:
@@ -71,7 +66,6 @@ def cost_job(
     Settings are what decides a detector, by label. `fit` returns the detector of a label, or None if it cannot be
     fitted, and has no record. Expensive detectors get only the first few images.
     """
-    classifier.check_images(images)
     limits = limits or Limits()
     network, options = digest_of_network(classifier), repr((limits, tuple(images.shape)))
     keys = {digest_of((network, f"cost {VERSION}", options, label, text)): label for label, text in settings.items()}
@@ -102,9 +96,7 @@ def time_detectors(
 
     with torch.no_grad():
         calls: dict[str, tuple[Callable[[int], object], int]] = {"": (forward, len(images))}  # with their largest size
-        for key, (label, detector) in detectors.items():
-            if detector.classifier is not classifier:
-                raise InputError(f"detector {label!r} was fitted to another classifier; give those of this one")
+        for key, (_, detector) in detectors.items():
             first = features(detector, min(FIRST, len(images)))
             rows = first.repeat(-(-batch // len(first)), 1)[:batch]  # the head is timed on one batch
             calls[f"features {key}"] = partial(features, detector), len(images)

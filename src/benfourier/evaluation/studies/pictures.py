@@ -13,7 +13,6 @@ from torch import Tensor
 
 from benfourier.data.open_source import Credit
 from benfourier.data.splits import stratified_order
-from benfourier.errors import StoreError, check_whole
 from benfourier.evaluation.studies.study import DataPart, ImageKind, Job, digest_of_network, image_kinds
 from benfourier.models.classifier import Classifier
 from benfourier.store.artifact import digest_of, replace_file
@@ -22,6 +21,7 @@ from benfourier.store.vocabulary import Split
 
 PREFERRED = (Split.TEST, Split.OUT_OF_SAMPLE, Split.TRAIN)  # pictures of a source come from the first that it has
 DIGITS = 16  # of the digest in a name
+SIDE = 160  # of the PNGs, at most
 Pixels = NDArray[np.uint8]
 
 
@@ -31,7 +31,6 @@ def picture_jobs(
     folder: str | PathLike[str],  # for PNGs, beside the ledger; records name them as "folder/name.png"
     *,
     each: int = 3,  # pictures per attack and source
-    side: int = 160,  # of the PNGs, at most; smaller images stay as they are
     seed: int = 0,  # another seed chooses other images
     credit: Credit = lambda _: "",  # whose a photograph is, by its id
 ) -> Iterator[Job]:
@@ -40,13 +39,11 @@ def picture_jobs(
     Source images on which most attacks succeeded come first, so that attacks are shown on the same images. Files that
     are there are left alone, since their names are digests of their pixels.
     """
-    check_whole("each", each)
-    check_whole("side", side)
     network = digest_of_network(classifier)
     for kind, row in _choose(parts, each, seed):
         author = credit(kind.ids[row])
-        key = digest_of((network, "picture", repr((side, author)), kind.identity, kind.ids[row]))
-        make = partial(_picture, classifier, kind, row, Path(folder), side, author)
+        key = digest_of((network, "picture", repr((SIDE, author)), kind.identity, kind.ids[row]))
+        make = partial(_picture, classifier, kind, row, Path(folder), author)
         yield Job(kind.name, (key,), make, is_repeated=True)
 
 
@@ -66,7 +63,7 @@ def _choose(parts: Sequence[DataPart], each: int, seed: int) -> Iterator[tuple[I
 
 
 def _picture(
-    classifier: Classifier, kind: ImageKind, row: int, folder: Path, side: int, credit: str, key: str
+    classifier: Classifier, kind: ImageKind, row: int, folder: Path, credit: str, key: str
 ) -> Iterator[Picture]:
     examples = kind.part.examples
     clean, attacked = examples.clean[examples.ids.index(kind.ids[row])], kind.images[row]
@@ -76,7 +73,7 @@ def _picture(
     (low, high), added = classifier.bounds, attacked - clean
     factor = magnification(added / (high - low))
     shown = [(clean - low) / (high - low), (attacked - low) / (high - low), 0.5 + factor * added / (high - low)]
-    first, second, third = (f"{folder.name}/{save_png(to_pixels(image, side), folder)}" for image in shown)
+    first, second, third = (f"{folder.name}/{save_png(to_pixels(image), folder)}" for image in shown)
     yield Picture(
         key=key,
         source=kind.part.source,
@@ -91,8 +88,8 @@ def _picture(
     )
 
 
-def to_pixels(image: Tensor, side: int) -> Pixels:
-    """Returns an image (C, H, W) in [0, 1] as 8-bit pixels, (H, W) or (H, W, 3), its sides no longer than asked.
+def to_pixels(image: Tensor) -> Pixels:
+    """Returns an image (C, H, W) in [0, 1] as 8-bit pixels, (H, W) or (H, W, 3), its sides no longer than SIDE.
 
     One channel is grey, three are colours, of any other number the mean is shown.
     """
@@ -103,8 +100,7 @@ def to_pixels(image: Tensor, side: int) -> Pixels:
         channels = channels.mean(0, keepdim=True)
     pixels = (channels.clamp(0, 1) * 255).round().byte().permute(1, 2, 0).numpy()
     picture = Image.fromarray(np.ascontiguousarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels))
-    if max(picture.size) > side:
-        picture.thumbnail((side, side), Image.Resampling.BOX)
+    picture.thumbnail((SIDE, SIDE), Image.Resampling.BOX)  # smaller images stay as they are
     return np.asarray(picture)
 
 
@@ -123,10 +119,11 @@ def save_png(pixels: Pixels, folder: Path) -> str:
     from PIL import Image
 
     name = f"{digest_of((pixels,))[:DIGITS]}.png"
+
+    def save(path: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(path, "PNG", optimize=True)
+
     if not (folder / name).exists():
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StoreError(f"{folder}: it cannot be made ({error}); check the place and its permissions") from error
-        replace_file(folder / name, lambda path: Image.fromarray(pixels).save(path, "PNG", optimize=True))
+        replace_file(folder / name, save)
     return name
