@@ -132,7 +132,7 @@ def test_a_network_of_unusual_size_is_recognised_by_the_shape_it_was_fitted_with
 
 
 def test_the_manifest_states_what_is_needed_to_trust_a_guard(guard_file: Path) -> None:
-    header = artifact.read_header(guard_file)
+    header = artifact.inspect(guard_file)
     manifest = header.manifest
     assert (manifest["kind"], manifest["schema"]) == ("benfourier-guard", 2)
     assert {"benfourier", "torch", "numpy", "scikit-learn", "safetensors", "python"} == manifest["versions"].keys()

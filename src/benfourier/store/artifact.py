@@ -128,19 +128,13 @@ def read(path: FilePath, kind: str, schema: int) -> tuple[dict[str, Any], Arrays
     return manifest, arrays
 
 
-def read_header(path: FilePath) -> ArtifactHeader:
-    """Returns what any safetensors file says of itself; its arrays are not read, and no digest is checked."""
-    with _open(path) as (_, header):
-        return header
-
-
 def inspect(path: FilePath) -> ArtifactHeader:
     """Returns what a stored file says of itself, or raises StoreError if it is damaged or too new.
 
     Digests are checked wherever a file has some. Weights of other programs have none.
     """
-    header = read_header(path)
-    kind = header.manifest.get("kind")
+    with _open(path) as (_, header):
+        kind = header.manifest.get("kind")
     if "digests" in header.manifest or kind in SCHEMAS:
         read(path, str(kind), SCHEMAS.get(str(kind), header.manifest.get("schema", 0)))
     return header
