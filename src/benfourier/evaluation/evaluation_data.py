@@ -1,7 +1,7 @@
 """What trials and studies read: the network, example sets, and clean images apart from them."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from benfourier.store.vocabulary import NOISY
 
 FOLDS = 5
 FILE = "data.pt"
-EXTRA = ""  # stands for the extra clean images beside the labels of sources, which are never empty
+APART = ("plan", "cache", "classifier")  # fields that are not written as they are
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,21 +152,11 @@ class EvaluationData:
 
     def save(self, folder: Path) -> None:
         """Writes everything but the plan to a folder, for other processes."""
-        labelled = {**self.images, **({} if self.extra_clean is None else {EXTRA: self.extra_clean})}
-        classes = self.classifier.classes
-        content = {
-            "weights": self.classifier.module.state_dict(),
-            "classes": None if classes is None else tuple(map(str, classes)),
-            "images": {name: (each.images, each.labels, each.ids) for name, each in labelled.items()},
-            "fields": {
-                "calibration": self.calibration,
-                "misclassified": self.misclassified,
-                "data_digests": dict(self.data_digests),
-                "network_facts": dict(self.network_facts),
-            },
-            "sets": {source: [_plain(each) for each in sets] for source, sets in self.example_sets.items()},
-        }
-        torch.save(content, folder / FILE)
+        content = {each.name: _plain(getattr(self, each.name)) for each in fields(self) if each.name not in APART}
+        names = self.classifier.classes
+        classes = None if names is None else tuple(map(str, names))
+        weights = self.classifier.module.state_dict()
+        torch.save({"weights": weights, "classes": classes, "fields": content}, folder / FILE)
 
     @classmethod
     def load(cls, folder: Path, plan: Plan, cache: Cache | None) -> "EvaluationData":
@@ -175,11 +165,11 @@ class EvaluationData:
         classifier = replace(new_classifier(plan), classes=content["classes"])
         classifier.module.load_state_dict(content["weights"])
         classifier.module.eval().requires_grad_(False)
-        images = {name: LabelledImages(*parts) for name, parts in content["images"].items()}
-        extra = images.pop(EXTRA, None)
-        sets = {source: tuple(Examples(**each) for each in sets) for source, sets in content["sets"].items()}
-        shared: dict[str, Any] = {"plan": plan, "cache": cache, "classifier": classifier, **content["fields"]}
-        return cls(images=images, extra_clean=extra, example_sets=sets, **shared)
+        values = content["fields"]
+        values["images"] = {name: LabelledImages(**each) for name, each in values["images"].items()}
+        values["extra_clean"] = values["extra_clean"] and LabelledImages(**values["extra_clean"])
+        sets = {source: tuple(Examples(**each) for each in sets) for source, sets in values.pop("example_sets").items()}
+        return cls(plan=plan, cache=cache, classifier=classifier, example_sets=sets, **values)
 
 
 def assign_folds(labels: Iterable[int]) -> list[int]:
@@ -226,6 +216,10 @@ def _digest(examples: Examples, attack: str) -> str:
     return digest_of((attack, *examples.ids, *(array.numpy() for array in (*arrays, examples.labels))))
 
 
-def _plain(examples: Examples) -> dict[str, Any]:
-    """The fields of examples, as torch reads them from a file without running code of it."""
-    return {name: dict(value) if isinstance(value, Mapping) else value for name, value in vars(examples).items()}
+def _plain(value: Any) -> Any:
+    """A field as torch reads it from a file without running code of it: no classes of ours, no read-only mappings."""
+    if isinstance(value, LabelledImages | Examples):
+        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, Mapping):
+        return {name: _plain(part) for name, part in value.items()}
+    return tuple(map(_plain, value)) if isinstance(value, tuple) else value
