@@ -1,7 +1,7 @@
 """A plan: what is to be evaluated. Every key stands here once, with its default and its rule."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from benfourier.data.sources import RANGE, group_of_class
 from benfourier.detectors.catalogue import make_method
 from benfourier.detectors.method import Method
 from benfourier.errors import InputError, OptionError, PlanError, check_choice, check_whole
+from benfourier.options import Check
 from benfourier.store.vocabulary import MIN_SOURCES, ProtocolName, Role, StudyName
 
 TWINS = ("one", "every")
@@ -19,7 +20,6 @@ DETECTION = ("held-out", "learned")
 ZOO_WEIGHTS = "zoo"  # instead of a file of weights: those of the convolutions that come with a network of the zoo
 HERE = "here"  # the scale of a plan as it is written
 DATA = "{data}"
-Check = Callable[[str, Any], Any]  # path of a key and its value, to the value as the plan holds it
 
 
 def _text(path: str, value: Any) -> str:

@@ -255,10 +255,9 @@ def _parse_toml(path: Path) -> Table:
     except UnicodeDecodeError as error:
         raise PlanError(f"{path}: it is no UTF-8 text ({error.reason}); a plan is a TOML file") from error
     except tomllib.TOMLDecodeError as error:
-        problem, at, place = str(error).partition(" (at ")
-        line = re.search(r"line (\d+)", place)
-        number = line.group(1) if line else str(text.count("\n") + 1)
-        raise PlanError(f"{path.name}, line {number}: {problem}{at}{place}; correct the line") from error
+        line = re.search(r"\(at line (\d+)", str(error))
+        number = line.group(1) if line else text.count("\n") + 1  # the end of the document has no number
+        raise PlanError(f"{path.name}, line {number}: {error}; correct the line") from error
 
 
 def _extend(below: Table, above: Table, where: str) -> Table:

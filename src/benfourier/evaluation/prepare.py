@@ -190,7 +190,7 @@ def attack_chunk(data: EvaluationData, chunk: AttackChunk) -> None:
     """Attacks one chunk of those that the example sets consist of, and leaves the result in the cache."""
     attack, images = data.plan_of(chunk.source).attack(chunk.attack), data.images[chunk.source]
     rows = range(chunk.start, min(chunk.start + data.plan.chunk, attack.sources, len(images)))
-    _examples(data, images.take(rows), [attack], None, False)
+    _examples(data, images.take(rows), [attack], False)
 
 
 def attack_images(
@@ -221,9 +221,8 @@ def attack_images(
         for group in sorted({attack.noise_group for attack in plan.attacks}, reverse=True):  # the largest set first
             members = [attack for attack in plan.attacks if attack.noise_group == group]
             attacks = sorted(members, key=lambda attack: attack.role == Role.STRENGTH)  # boundary attacks first
-            results: dict[str, AttackResult] = {}
             chosen = images.take(range(min(group[0], len(images))))
-            examples = _examples(data, chosen, attacks, results.__setitem__, show_progress)
+            examples, results = _examples(data, chosen, attacks, show_progress)
             for attack in attacks:
                 report(_summary(attack, source, examples, results[attack.label], plan.seed))
             sets[source] = (*sets.get(source, ()), examples)
@@ -242,14 +241,11 @@ def work_folder(cache: Cache | None) -> Iterator[Path]:
 
 
 def _examples(
-    data: EvaluationData,
-    images: LabelledImages,
-    attacks: Sequence[AttackPlan],
-    report: Callable[[str, AttackResult], object] | None,
-    show: bool | None,
-) -> Examples:
-    """Examples of some images; the noise has the level of the boundary attacks, if there are some."""
-    return make_examples(
+    data: EvaluationData, images: LabelledImages, attacks: Sequence[AttackPlan], show: bool | None
+) -> tuple[Examples, dict[str, AttackResult]]:
+    """Examples of some images and the results of their attacks; boundary attacks, if there are some, set the noise."""
+    results: dict[str, AttackResult] = {}
+    examples = make_examples(
         data.classifier,
         images,
         attacks={attack.label: make_attack(attack.name, **attack.options) for attack in attacks},
@@ -257,9 +253,10 @@ def _examples(
         seed=data.plan.seed,
         cache=data.work_dir or False,
         chunk=data.plan.chunk,
-        report=report,
+        report=results.__setitem__,
         show_progress=show,
     )
+    return examples, results
 
 
 def _summary(attack: AttackPlan, source: str, examples: Examples, result: AttackResult, seed: int) -> AttackSummary:

@@ -72,12 +72,7 @@ def dry_run(plan: Plan, ledger: str | PathLike[str], *, only: str | None = None)
     """Returns what a run would do, after the plan's files and its network were opened; nothing is computed.
 
     An outcome is used again if the plan asks its question, and if neither its detector, nor its attacks, nor those
-    that share their noise level have changed since the ledger's last run.
-
-    Args:
-        plan: what is asked for.
-        ledger: file that a run would append to.
-        only: one protocol instead of all.
+    that share their noise level have changed since the ledger's last run. Arguments are those of `evaluate`.
     """
     check_files(plan)
     new_classifier(plan)  # raises if the network cannot be made as the plan says
