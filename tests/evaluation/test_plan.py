@@ -265,7 +265,7 @@ def test_missing_weights_are_reported_before_anything_runs(tmp_path: Path) -> No
         ("orders = 2", "orders = 0", r"detectors\[0\].orders is 0; it must be a whole number of at least 1"),
         ("orders = 2", "order = 2", r"detectors\[0\].order: mbf has no option 'order'; .*did you mean 'orders'\?"),
         ("orders = 2", 'preset = "papr"', r"detectors\[0\]: preset of mbf is 'papr'; allowed: paper"),
-        ("[[detectors]]", "[detectors]", r"detectors is \{.*; it must be a list"),
+        ("[[detectors]]", "[detectors]", r"detectors is \{.*; it must be one table .* under \[\[detectors"),
     ],
 )
 def test_what_is_wrong_is_reported_with_its_path(tmp_path: Path, old: str, new: str, message: str) -> None:

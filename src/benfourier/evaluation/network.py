@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -72,15 +71,15 @@ def open_network(plan: Plan, cache: Cache | None, show_progress: bool | None = N
         problem = f"data.source and data.other, which is {', '.join(plan.other)}, have {apart}"
         raise PlanError(f"{problem}; data-transfer needs the same classes in the same order")
     learned, held_out = np.empty(0, np.intp), np.arange(len(source))
-    network, share = plan.network, plan.network.share
+    network = plan.network
     if network.train is not None:
-        parts = split(source.ids, source.labels, {"learn": share, "measure": 1 - share}, seed=network.train["seed"])
+        shares = {"learn": network.share, "measure": 1 - network.share}
+        parts = split(source.ids, source.labels, shares, seed=network.train["seed"])
         learned, held_out = parts["learn"], parts["measure"]
         if network.new_layers is not None:
             with _freeze(classifier, _first_weights(plan)):
-                _train(classifier, source, network.new_layers, share, NEW_LAYERS, cache, show_progress)
-        kind = ALL_CORRECT if network.until_all_correct else ""
-        _train(classifier, source, network.train, share, kind, cache, show_progress)
+                _train(plan, classifier, source, NEW_LAYERS, cache, show_progress)
+        _train(plan, classifier, source, ALL_CORRECT if network.until_all_correct else "", cache, show_progress)
     classifier.module.eval().requires_grad_(False)
     if classifier.classes is None:
         classifier = replace(classifier, classes=source.classes)
@@ -105,15 +104,11 @@ def _freeze(classifier: Classifier, weights: Mapping[str, Tensor]) -> Iterator[N
 
 
 def _train(
-    classifier: Classifier,
-    source: Source,
-    stage: Mapping[str, Any],
-    share: float,
-    kind: str,
-    cache: Cache | None,
-    show: bool | None,
+    plan: Plan, classifier: Classifier, source: Source, kind: str, cache: Cache | None, show: bool | None
 ) -> None:
     """Trains the module, unless the cache has its weights; an interrupted training goes on from its last epoch."""
+    stage, share = plan.network.new_layers if kind == NEW_LAYERS else plan.network.train, plan.network.share
+    assert stage is not None  # a plan that does not train has no stages
     options = TrainingOptions(**stage)
     first = (__version__, torch.__version__, repr(classifier.module), weights_digest(classifier.module))
     # the class of the options was once called Recipe: the keys of weights in caches stay what they were

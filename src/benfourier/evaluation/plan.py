@@ -131,9 +131,8 @@ class NetworkPlan:
     # fields of TrainingOptions for a first training, of the layers without weights alone
     new_layers: Mapping[str, Any] | None = key(None, check=_any, table="train")
     until_all_correct: bool = key(False, check=_flag, table="train")  # training ends when it learned every image
-    detection: str = key(
-        DETECTION[0], check=partial(_word, allowed=DETECTION), table="train"
-    )  # which images are attacked
+    # which images are attacked
+    detection: str = key(DETECTION[0], check=partial(_word, allowed=DETECTION), table="train")
     train: Mapping[str, Any] | None = remaining_keys("train")  # fields of TrainingOptions; None if it is not trained
     input: Mapping[str, Any] = remaining_keys()  # keywords of Classifier: size, channels, mean, std, bounds, resize
 

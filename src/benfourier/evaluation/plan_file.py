@@ -75,9 +75,7 @@ def _plan(content: Table, name: str) -> Plan:
 def _entries(content: Table, key: str) -> Iterator[tuple[str, Table]]:
     """The tables of a list, at least one, with their paths."""
     entries = content.get(key, [])
-    if not isinstance(entries, list):
-        raise OptionError(f"{key} is {entries!r}; it must be a list")
-    if not entries or not all(isinstance(entry, dict) for entry in entries):
+    if not isinstance(entries, list) or not entries or not all(isinstance(entry, dict) for entry in entries):
         raise OptionError(f"{key} is {entries!r}; it must be one table or more, each under [[{key}]]")
     return ((f"{key}[{place}]", entry) for place, entry in enumerate(entries))
 
