@@ -9,6 +9,7 @@ import pytest
 from benfourier.errors import PlanError
 from benfourier.evaluation.network import check_files
 from benfourier.evaluation.plan_file import read_plan
+from benfourier.evaluation.studies import STUDIES
 from benfourier.store.vocabulary import RATES, ProtocolName, StudyName
 from tests.evaluation.tiny import PLAN, changed, plan_in
 
@@ -305,3 +306,7 @@ def test_an_experiment_at_the_papers_scale_has_every_attack_and_detector_whole(f
     assert {attack.reduced for attack in plan.attacks if attack.role == "boundary"} == {""}
     excused = {"KD alone: the network has no dropout", "GAN trained on the few images that are left over"}
     assert {entry.reduced for entry in plan.detectors} <= {"", *excused}
+
+
+def test_every_study_that_a_plan_may_name_exists() -> None:
+    assert list(STUDIES) == list(StudyName)

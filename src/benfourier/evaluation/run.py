@@ -3,7 +3,7 @@
 import json
 import os
 import platform
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -16,7 +16,6 @@ from typing import Any
 import torch
 
 from benfourier import progress
-from benfourier.data.open_source import image_credits
 from benfourier.detectors.method import FitData
 from benfourier.errors import BenfourierError
 from benfourier.evaluation.evaluation_data import EvaluationData
@@ -24,18 +23,14 @@ from benfourier.evaluation.executors import Executor, SavedFolder, Serial, TaskF
 from benfourier.evaluation.network import check_files, new_classifier
 from benfourier.evaluation.plan import Plan
 from benfourier.evaluation.prepare import attack_images, open_images, work_folder
-from benfourier.evaluation.studies.cost import plan_cost_job
-from benfourier.evaluation.studies.ks import ks_jobs
-from benfourier.evaluation.studies.layers import layer_jobs
-from benfourier.evaluation.studies.pictures import picture_jobs
-from benfourier.evaluation.studies.profile import profile_jobs
-from benfourier.evaluation.studies.study import Job, data_parts, run_jobs
+from benfourier.evaluation.studies import STUDIES
+from benfourier.evaluation.studies.study import run_jobs
 from benfourier.evaluation.trials import Trial, inputs_record, run_task, trials, versions
 from benfourier.store.artifact import digest_of
 from benfourier.store.cache import Cache, open_cache
 from benfourier.store.ledger import LedgerWriter, records
 from benfourier.store.records import Failure, Inputs, Outcome, Run, Scores, encode
-from benfourier.store.vocabulary import Role, StudyName
+from benfourier.store.vocabulary import Role
 
 
 @dataclass(frozen=True)
@@ -162,32 +157,15 @@ def _run_trials(
 
 def _run_studies(data: EvaluationData, writer: LedgerWriter, show: bool | None) -> None:
     """Appends the records of all studies; one that fails is a failure, and the others go on."""
+    pictures = writer.path.with_name(f"{writer.path.stem}-pictures")
     for name in data.plan.studies:
+        title, jobs = STUDIES[name]
         try:
-            jobs = _jobs(StudyName(name), data, writer.path)
-            for record in run_jobs(jobs, f"study {name}", known=writer.keys, show_progress=show):
+            for record in run_jobs(jobs(data, pictures), title, known=writer.keys, show_progress=show):
                 writer.add(record)
         except BenfourierError as error:
             key = digest_of(("study", name, data.plan.name))
             writer.add(Failure(key, f"study {name}", f"{type(error).__name__}: {error}"))
-
-
-def _jobs(study: StudyName, data: EvaluationData, ledger: Path) -> Iterable[Job]:
-    """The jobs of a study; pictures are put beside the ledger."""
-    plan, classifier, parts = data.plan, data.classifier, data_parts(data)
-    match study:
-        case StudyName.KS:
-            return ks_jobs(classifier, parts, seed=plan.seed)
-        case StudyName.PROFILE:
-            return profile_jobs(classifier, parts)
-        case StudyName.LAYERS:
-            return layer_jobs(classifier, parts, plan.labels(Role.BOUNDARY), seed=plan.seed)
-        case StudyName.COST:
-            return [plan_cost_job(data)]
-        case StudyName.PICTURES:
-            folder = ledger.with_name(f"{ledger.stem}-pictures")
-            credit = image_credits(plan.locate(plan.source), plan.credit)
-            return picture_jobs(classifier, parts, folder, seed=plan.seed, credit=credit)
 
 
 def machine() -> dict[str, str | int]:
