@@ -1,7 +1,7 @@
 """Every metric of a ledger, each in one place: key, title, unit, direction and how it is computed."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Generic, Literal, TypeVar
 
@@ -67,7 +67,8 @@ def cell_metrics(target: TargetScores, bootstrap: Bootstrap, protocol: str) -> d
 
 def outcome_metrics(scores: OutcomeScores, bootstrap: Bootstrap, protocol: str) -> dict[str, Estimate]:
     """Returns the metrics over all attacks of an outcome by key; none if all succeeded too rarely."""
-    return _compute(OUTCOME_METRICS, scores, bootstrap, protocol) if _with_enough_successes(scores) else {}
+    enough = tuple(target for target in scores.targets if len(target) >= MIN_SUCCESSES)
+    return _compute(OUTCOME_METRICS, replace(scores, targets=enough), bootstrap, protocol) if enough else {}
 
 
 def allowed_rates(calibration: int) -> tuple[str, ...]:
@@ -170,12 +171,11 @@ for _place, _kind in enumerate((CLEAN, NOISY)):
 @outcome_metric("worst-auroc", "Worst AUROC", note="Worst AUROC: that of the attack that fares best.")
 def worst_auroc(scores: OutcomeScores, bootstrap: Bootstrap) -> Estimate:
     """Returns the least AUROC over attacks; every draw of source images is the same for all of them."""
-    targets = _with_enough_successes(scores)
-    names = sorted({(target.source, name) for target in targets for name in target.ids})
+    names = sorted({(target.source, name) for target in scores.targets for name in target.ids})
     places = {name: place for place, name in enumerate(names)}
-    metrics = [over_folds(auroc, np.tile(target.folds, 3)) for target in targets]
-    samples = [target.sample for target in targets]
-    columns = [np.tile([places[target.source, name] for name in target.ids], 3) for target in targets]
+    metrics = [over_folds(auroc, np.tile(target.folds, 3)) for target in scores.targets]
+    samples = [target.sample for target in scores.targets]
+    columns = [np.tile([places[target.source, name] for name in target.ids], 3) for target in scores.targets]
     value = min(float(metric(sample, None)[0]) for metric, sample in zip(metrics, samples, strict=True))
     values = [
         np.min([m(sample, weights[:, c]) for m, sample, c in zip(metrics, samples, columns, strict=True)], axis=0)
@@ -191,13 +191,11 @@ def caught_under_all(scores: OutcomeScores, _: Bootstrap, *, rate: str) -> Estim
     """
     if not _has_threshold(scores, rate):
         return None
-    targets = _with_enough_successes(scores)
-    tried = {
-        source: frozenset.intersection(*(target.tried for target in targets if target.source == source))
-        for source in {target.source for target in targets}
-    }
+    tried: dict[str, frozenset[str]] = {}
+    for target in scores.targets:
+        tried[target.source] = target.tried & tried.get(target.source, target.tried)
     caught: dict[tuple[str, str], bool] = {}
-    for target in targets:
+    for target in scores.targets:
         for name, hit in zip(target.ids, target.above_threshold(rate)[2], strict=True):
             if name in tried[target.source]:
                 caught[target.source, name] = caught.get((target.source, name), True) and bool(hit)
@@ -218,7 +216,7 @@ def _clean_alarms(scores: OutcomeScores, _: Bootstrap) -> Estimate | None:
     if not _has_threshold(scores, DEFAULT_RATE):
         return None
     alarms: dict[tuple[str, str], bool] = {}
-    for target in _with_enough_successes(scores):
+    for target in scores.targets:
         hits = target.above_threshold(DEFAULT_RATE)[0]
         alarms |= {(target.source, name): bool(hit) for name, hit in zip(target.ids, hits, strict=True)}
     return rate_estimate(np.array(list(alarms.values())))
@@ -233,11 +231,6 @@ def _misclassified_alarms(scores: OutcomeScores, _: Bootstrap) -> Estimate | Non
         return None
     folds, calibrations = scores.misclassified_folds, scores.calibrations
     return rate_estimate(above_threshold(scores.misclassified, folds, calibrations, DEFAULT_RATE))
-
-
-def _with_enough_successes(scores: OutcomeScores) -> list[TargetScores]:
-    """The attacks with enough successes."""
-    return [target for target in scores.targets if len(target) >= MIN_SUCCESSES]
 
 
 def _compute(metrics: Mapping[str, Metric[T]], scores: T, bootstrap: Bootstrap, protocol: str) -> dict[str, Estimate]:

@@ -89,7 +89,7 @@ class TargetScores:
 class OutcomeScores:
     """Scores of all attacks that a detector was tested on."""
 
-    targets: tuple[TargetScores, ...]  # one per attack; those with too few successes are left out by every metric
+    targets: tuple[TargetScores, ...]  # one per attack; metrics see only those with enough successes
     misclassified: Floats  # scores of clean images that the network gets wrong, (M,)
     misclassified_folds: Rows  # which fit scored each, (M,)
     calibrations: Mapping[int, FoldCalibration]  # by fold
