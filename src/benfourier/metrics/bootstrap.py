@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from benfourier.errors import InputError, check_whole
+from benfourier.metrics.intervals import LEVEL
 from benfourier.metrics.ranking import SampleMetric
 from benfourier.metrics.scores import Floats, ScoreSample
 from benfourier.store.records import Estimate
 
 DRAWS = 1000
-LEVEL = 0.95
 MAX_WEIGHTS = 2**23  # at once: 64 MB
 
 

@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from benfourier.errors import InputError, OptionError
-from benfourier.metrics.intervals import clopper_pearson
+from benfourier.metrics.intervals import LEVEL, clopper_pearson
 
-LEVEL = 0.95  # of the interval
 SLACK = 1e-9  # a rate such as 0.05 is rounded in binary; that must not cost an image
 
 
@@ -56,7 +55,7 @@ def threshold_at(rate: float, scores: ArrayLike) -> Threshold:
     rank = len(held) + 1 - math.floor((len(held) + 1) * rate + SLACK)  # ⌈(n + 1)(1 − rate)⌉, counted from 1
     value = float(np.sort(held)[max(rank, 1) - 1])
     alarms = int((held > value).sum())
-    return Threshold(value, float(rate), len(held), alarms, clopper_pearson(alarms, len(held), LEVEL))
+    return Threshold(value, float(rate), len(held), alarms, clopper_pearson(alarms, len(held)))
 
 
 def check_enough(rate: Any, images: int) -> None:
