@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benfourier.errors import InputError, check_whole
+from benfourier.errors import InputError
 from benfourier.metrics.intervals import LEVEL
 from benfourier.metrics.ranking import SampleMetric
 from benfourier.metrics.scores import Floats, ScoreSample
@@ -21,9 +21,6 @@ class Bootstrap:
 
     seed: int = 0
     draws: int = DRAWS
-
-    def __post_init__(self) -> None:
-        check_whole("draws", self.draws)
 
     def estimate(self, metric: SampleMetric, sample: ScoreSample) -> Estimate:
         """Returns a metric of a sample with its percentile interval."""
