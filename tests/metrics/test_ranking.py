@@ -75,7 +75,7 @@ def test_ties_are_not_caught() -> None:
 
 def test_accuracy_counts_both_sides_of_the_threshold() -> None:
     score_sample = sample(40, 60)
-    assert accuracy(0.5)(score_sample, None)[0] == pytest.approx(
+    assert accuracy(score_sample, None)[0] == pytest.approx(
         accuracy_score(score_sample.adversarial, score_sample.scores > 0.5)
     )
 
@@ -87,7 +87,7 @@ def test_weights_count_rows_as_often_as_copies_would() -> None:
     copies = ScoreSample(
         score_sample.scores[rows], score_sample.adversarial[rows], tuple(score_sample.sources[row] for row in rows)
     )
-    for metric in (auroc, aupr, accuracy(0.2)):
+    for metric in (auroc, aupr, accuracy):
         assert metric(score_sample, weights[None].astype(float))[0] == pytest.approx(metric(copies, None)[0])
 
 

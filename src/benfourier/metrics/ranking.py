@@ -38,15 +38,11 @@ def aupr(sample: ScoreSample, weights: Weights = None) -> Floats:
     return _ratio((np.diff(caught, axis=1, prepend=0) * np.nan_to_num(precision)).sum(axis=1), caught[:, -1])
 
 
-def accuracy(threshold: float) -> SampleMetric:
-    """Returns the metric: share of all images on the right side of a threshold fixed elsewhere."""
-
-    def share(sample: ScoreSample, weights: Weights = None) -> Floats:
-        each = _weights(sample, weights)
-        hits = (sample.scores > threshold) == sample.adversarial
-        return _ratio((each * hits).sum(axis=1), each.sum(axis=1))
-
-    return share
+def accuracy(sample: ScoreSample, weights: Weights = None) -> Floats:
+    """Returns the share of all images on the right side of 0.5; the scores are posteriors."""
+    each = _weights(sample, weights)
+    hits = (sample.scores > 0.5) == sample.adversarial
+    return _ratio((each * hits).sum(axis=1), each.sum(axis=1))
 
 
 def over_folds(metric: SampleMetric, folds: Rows) -> SampleMetric:

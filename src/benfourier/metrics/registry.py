@@ -98,7 +98,7 @@ def _auroc(
 def _accuracy(target: TargetScores, bootstrap: Bootstrap) -> Estimate | None:
     if not target.calibrations:
         return None
-    return bootstrap.estimate(accuracy(0.5), target.sample_of(target.posteriors()))
+    return bootstrap.estimate(accuracy, target.sample_of(target.posteriors()))
 
 
 @cell_metric("aupr", "AUPR")
