@@ -42,11 +42,9 @@ class Threshold:
 
 
 def threshold_at(rate: float, scores: ArrayLike) -> Threshold:
-    """Returns the threshold at a false-alarm rate, or raises OptionError if the scores are too few for it.
+    """Returns the threshold at a false-alarm rate, from scores of n held-out clean images that nothing was fitted to.
 
-    Args:
-        rate: between 0 and 1, and at least 1 / (n + 1).
-        scores: of n held-out clean images, which nothing was fitted to.
+    Raises OptionError for a rate below 1 / (n + 1), for which the scores are too few.
     """
     held = np.asarray(scores, np.float64)
     if held.ndim != 1 or not held.size or not np.isfinite(held).all():

@@ -19,12 +19,8 @@ def seconds_in_turns(
 ) -> dict[str, list[float]]:
     """Returns the seconds of each call in each of its rounds, after one round that is not counted.
 
-    Every round has an order of its own, so that no call always runs right after an expensive one.
-
-    Args:
-        calls: by name.
-        rounds: how often each call runs.
-        rounds_of: fewer rounds for some; calls with fewer are too expensive for the round that is not counted.
+    Every round has an order of its own, so that no call always runs right after an expensive one. `rounds_of` has fewer
+    rounds for some calls; they are too expensive for the round that is not counted.
     """
     limits = {name: min(rounds, (rounds_of or {}).get(name, rounds)) for name in calls}
     seconds: dict[str, list[float]] = {name: [] for name in calls}
