@@ -170,42 +170,39 @@ def summary(results: Results, source: str) -> Iterator[Table]:
         yield replace(whole, columns=tuple(SUMMARY_COLUMNS[place] for place in shown), rows=lines)
 
 
-@table("same-attack-accuracy", section=SAME_ATTACK, audiences=PAGE_AND_DOCS, metric=ACCURACY)
-@table("same-attack", section=SAME_ATTACK, audiences=EVERYONE, metric=AUROC)
+@table("other-data-accuracy", section=OTHER_DATA, metric=ACCURACY, protocol=OTHER_DATA)
+@table("other-data", section=OTHER_DATA, audiences=EVERYONE, metric=AUROC, protocol=OTHER_DATA)
+@table("all-attacks-accuracy", section=ALL_ATTACKS, metric=ACCURACY, protocol=ALL_ATTACKS)
+@table("all-attacks", section=ALL_ATTACKS, audiences=EVERYONE, metric=AUROC, protocol=ALL_ATTACKS)
+@table("same-attack-accuracy", section=SAME_ATTACK, audiences=PAGE_AND_DOCS, metric=ACCURACY, protocol=SAME_ATTACK)
+@table("same-attack", section=SAME_ATTACK, audiences=EVERYONE, metric=AUROC, protocol=SAME_ATTACK)
 @each_source
-def same_attack(results: Results, source: str, metric: str) -> Iterator[Table]:
-    """Yields a metric of detectors fitted to the attack that they are tested on."""
-    yield from _protocol_table(results, results.of(SAME_ATTACK, source), source, metric)
+def by_attack(results: Results, source: str, metric: str, protocol: ProtocolName) -> Iterator[Table]:
+    """Yields a metric of detectors under each attack, one table per source of the tested images."""
+    outcomes = results.of(protocol, source)
+    for tested in dict.fromkeys(cell.source for outcome in outcomes for cell in outcome.cells):
+        same = [outcome for outcome in outcomes if any(cell.source == tested for cell in outcome.cells)]
+        fits = {ALL_ATTACKS: "all attacks together", OTHER_DATA: f"{source}, tested on {tested}"}
+        each = _protocol_table(results, same, tested, metric)
+        yield replace(each, title=f"{each.title}, fitted to {fits[protocol]}") if protocol in fits else each
 
 
 @table("same-attack-metrics", section=SAME_ATTACK)
 @each_source
 def same_attack_metrics(results: Results, source: str) -> Iterator[Table]:
     """Yields a table of every other metric that has values."""
+    outcomes = results.of(SAME_ATTACK, source)
     rates = [metric.key for metric in OUTCOME_METRICS.values() if metric.better == "lower"]  # they need no attack
-    for metric in dict.fromkeys(key for key in (GAIN, *CELL_METRICS, *rates) if key not in MAIN_METRICS):
-        for each in _protocol_table(results, results.of(SAME_ATTACK, source), source, metric):
-            if any(map(each.is_numeric, range(len(each.columns)))):
-                yield each if metric == GAIN else replace(each, folded_under=MORE_METRICS)
+    metrics = dict.fromkeys(key for key in (GAIN, *CELL_METRICS, *rates) if key not in MAIN_METRICS)
+    for metric in metrics if outcomes else ():
+        each = _protocol_table(results, outcomes, source, metric)
+        if any(map(each.is_numeric, range(len(each.columns)))):
+            yield each if metric == GAIN else replace(each, folded_under=MORE_METRICS)
 
 
-@table("other-data-accuracy", section=OTHER_DATA, metric=ACCURACY)
-@table("other-data", section=OTHER_DATA, audiences=EVERYONE, metric=AUROC)
-@each_source
-def other_data(results: Results, source: str, metric: str) -> Iterator[Table]:
-    """Yields a metric of detectors tested on images of another source."""
-    outcomes = results.of(OTHER_DATA, source)
-    for other in dict.fromkeys(cell.source for outcome in outcomes for cell in outcome.cells):
-        tested = [outcome for outcome in outcomes if any(cell.source == other for cell in outcome.cells)]
-        for each in _protocol_table(results, tested, other, metric):
-            yield replace(each, title=f"{each.title}, fitted to {source}, tested on {other}")
-
-
-def _protocol_table(results: Results, outcomes: Sequence[Outcome], tested: str, metric: str) -> Iterator[Table]:
+def _protocol_table(results: Results, outcomes: Sequence[Outcome], tested: str, metric: str) -> Table:
     """A metric of detectors under each attack, beside the paper's numbers; the outcomes are of one protocol."""
     attacks = results.attacks_of(outcomes)
-    if not attacks:
-        return
     protocol, source = outcomes[0].protocol, outcomes[0].source
     paper, facts = results.paper(source), CELL_METRICS.get(metric) or OUTCOME_METRICS[metric]
     newest = {outcome.detector: outcome for outcome in results.outcomes}
@@ -225,16 +222,7 @@ def _protocol_table(results: Results, outcomes: Sequence[Outcome], tested: str, 
     notes = [*reduced, *beside, *([facts.note] if facts.note else [])]
     name = f"{protocol}-{metric}".replace("@", "-").replace("%", "")
     best = facts.better == "higher"
-    yield grid(name, f"{facts.title}, {facts.unit}", metric, heads, rows, best=best, notes=notes)
-
-
-@table("all-attacks-accuracy", section=ALL_ATTACKS, metric=ACCURACY)
-@table("all-attacks", section=ALL_ATTACKS, audiences=EVERYONE, metric=AUROC)
-@each_source
-def all_attacks(results: Results, source: str, metric: str) -> Iterator[Table]:
-    """Yields a metric of detectors fitted to all attacks together."""
-    for each in _protocol_table(results, results.of(ALL_ATTACKS, source), source, metric):
-        yield replace(each, title=f"{each.title}, fitted to all attacks together")
+    return grid(name, f"{facts.title}, {facts.unit}", metric, heads, rows, best=best, notes=notes)
 
 
 @table("all-attacks-overall", section=ALL_ATTACKS, audiences=PAGE_AND_DOCS)
