@@ -10,7 +10,7 @@ from benfourier.metrics.intervals import clopper_pearson
 from benfourier.report.registry import EVERYONE, PAGE_AND_DOCS, picture, table
 from benfourier.report.results import Results
 from benfourier.report.table import Footnotes, Row, Table, number, percent, texts
-from benfourier.store.records import AttackSummary, Estimate, KsResult, LayerFit, Picture
+from benfourier.store.records import Estimate, KsResult, LayerFit, Picture
 from benfourier.store.vocabulary import KS_POSTERIORS, KS_SOURCES, NOISE_CONTROLS, SIGNIFICANCE
 
 KS_TITLES = {  # h2.1 to h2.4, the pairs of kinds, are one table
@@ -163,34 +163,23 @@ def costs(results: Results) -> Iterator[Table]:
 
 @table("attacks", section="attacks")
 def attacks(results: Results) -> Iterator[Table]:
-    """Yields success, distance and cost of the attacks."""
-    footnotes, rows = Footnotes(), []
+    """Yields success, distance and cost of the attacks, and how many images are left after each step."""
+    several = len({each.source for each in results.attack_summaries}) > 1
+    steps = tuple(dict.fromkeys(step for each in results.attack_summaries for step, _ in each.remaining))
+    footnotes, rows, remaining = Footnotes(), [], []
     for each in results.attack_summaries:
+        name = f"{each.attack}, {each.source}" if several else each.attack
         ends = (each.successes / each.sources, *clopper_pearson(each.successes, each.sources)) if each.sources else ()
         measures = map(number, (each.l2, each.linf, each.calls, each.noise_level))
         counts = (number(each.sources, "d"), number(each.successes, "d"), percent(Estimate(*ends) if ends else None))
         entries = (*counts, *measures, number(each.seed, "d"), *texts(_options_text(each.options)))
-        rows.append(Row(footnotes.mark(_attack_name(results, each), each.reduced), entries))
+        rows.append(Row(footnotes.mark(name, each.reduced), entries))
+        left = dict(each.remaining)
+        remaining.append(Row(name, tuple(number(left.get(step, math.nan), ".0f") for step in steps)))
     notes, columns = (*footnotes.notes, "Distances are those of the successes."), tuple(ATTACK_COLUMNS.split("|"))
     yield Table("attacks", "Success and distance of the attacks", "attack", columns, tuple(rows), notes)
-
-
-@table("remaining", section="attacks")
-def image_counts(results: Results) -> Iterator[Table]:
-    """Yields how many images are left after each step."""
-    steps = tuple(dict.fromkeys(step for each in results.attack_summaries for step, _ in each.remaining))
-    rows = []
-    for each in results.attack_summaries:
-        counts = dict(each.remaining)
-        entries = tuple(number(counts.get(step, math.nan), ".0f") for step in steps)
-        rows.append(Row(_attack_name(results, each), entries))
     if steps:
-        yield Table("remaining", "Images left after each step", "attack", steps, tuple(rows))
-
-
-def _attack_name(results: Results, summary: AttackSummary) -> str:
-    several = len({other.source for other in results.attack_summaries}) > 1
-    return f"{summary.attack}, {summary.source}" if several else summary.attack
+        yield Table("remaining", "Images left after each step", "attack", steps, tuple(remaining))
 
 
 def _options_text(options: Mapping[str, Any]) -> str:
