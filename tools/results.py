@@ -9,7 +9,7 @@ from benfourier.errors import StoreError
 from benfourier.metrics.registry import OUTCOME_METRICS
 from benfourier.report import Results, drawing
 from benfourier.report.detection_tables import ALWAYS
-from benfourier.report.findings import NEAR, PLACES, beside_baseline, differences
+from benfourier.report.findings import NEAR, beside_baseline, differences
 from benfourier.report.paper import DATABASES, NONE, all_cells
 from benfourier.report.registry import build
 from benfourier.report.render import escape, line, table_lines
@@ -191,7 +191,7 @@ def _beside_paper(shown: Sequence[Experiment]) -> Iterator[str]:
     places = join([f"{database}, {each.ref.name} ({each.points:+.1f})" for database, each in far])
     if pairs:
         yield (
-            f"{PLACES[SAME_ATTACK]}, mbf with the paper's settings has the paper's AUROC within {NEAR:.0f} points in "
+            f"{SAME_ATTACK.title}: mbf with the paper's settings has the paper's AUROC within {NEAR:.0f} points in "
             f"{len(pairs) - len(far)} of {plural(len(pairs), 'cell')}{f'; farther: {escape(places)}' if far else ''}."
         )
 

@@ -12,13 +12,6 @@ from benfourier.store.vocabulary import BASELINE, MBF, ProtocolName
 GOOD = 0.9  # AUROC that a detector should have under every attack
 NEAR = 2.0  # points; a number farther from the paper's is a difference
 METRICS = {AUROC: "AUROC", ACCURACY: "Accuracy"}
-PLACES = {
-    ProtocolName.SAME_ATTACK: "Fitted to and tested on the same attack",
-    ProtocolName.OTHER_ATTACK: "Fitted to one attack and tested on another",
-    ProtocolName.OTHER_DATA: "Tested on images of another source",
-    ProtocolName.OTHER_STRENGTH: "Fitted to attacks of one strength and tested on another",
-    ProtocolName.ALL_ATTACKS: "Fitted to all attacks together",
-}
 TERMINAL_AND_PAGE = frozenset({TERMINAL, FULL})
 
 
@@ -76,7 +69,7 @@ def mbf(results: Results) -> Iterator[str]:
     if results.outcomes and not labels:
         yield "This ledger holds no results of mbf."
     for label in labels:
-        for protocol in PLACES:
+        for protocol in ProtocolName:
             yield from _under_protocol(results, protocol, label)
         if label == results.paper_mbf:
             yield from _beside_paper(results, label)
@@ -105,7 +98,7 @@ def _under_protocol(results: Results, protocol: ProtocolName, label: str) -> Ite
         good = sum(ref.auroc.value >= GOOD for ref in refs)
         worst = min(refs, key=lambda ref: ref.auroc.value)
         yield (
-            f"{PLACES[protocol]}, {quote(label)} has an AUROC of at least {100 * GOOD:.0f} % in {good} of "
+            f"{protocol.title}: {quote(label)} has an AUROC of at least {100 * GOOD:.0f} % in {good} of "
             f"{plural(len(refs), 'cell')}; its worst is {worst.name} with {percent_text(worst.auroc)}."
         )
         yield from beside_baseline(quote(label), refs)
