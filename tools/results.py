@@ -340,7 +340,7 @@ def _cost_lines(results: Results) -> Iterator[str]:
     costs = sorted(results.costs, key=lambda cost: cost.features_ms)
     if costs:
         paper = results.paper(results.sources[0] if results.sources else "")
-        numbers = ((cost, paper.milliseconds(results.timing_detector(cost))) for cost in costs)
+        numbers = ((cost, paper.number("running-time", detector=results.timing_detector(cost))) for cost in costs)
         parts = (f"{cost.detector} {cost.features_ms:.3g}{f' ({number})' * bool(number)}" for cost, number in numbers)
         alone = f"{costs[0].forward_ms:.3g} for the network alone"
         yield from ("", escape(f"Milliseconds per image, the paper's in brackets: {alone}; {'; '.join(parts)}."))

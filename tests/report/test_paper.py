@@ -25,7 +25,7 @@ def test_a_known_number_is_found() -> None:
     assert paper.beside(SAME, "auroc", "mbf", "", "deepfool") == PaperNumber((96.9,))
     assert paper.beside(OTHER, "auroc", "lid", "cw-l2", "bim") == PaperNumber((90.3,))
     assert paper.beside(OTHER, "accuracy", "kd-bu", "bim", "r-pgd") == PaperNumber((73.8,))
-    assert paper.milliseconds("mbf") == PaperNumber((369.0,))
+    assert paper.number("running-time", detector="mbf") == PaperNumber((369.0,))
 
 
 def test_a_slip_comes_with_both_printed_values() -> None:

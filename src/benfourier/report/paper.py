@@ -114,10 +114,6 @@ class Paper:
         swapped = "|".join(reversed(kind.split("|")))
         return self.number(table, split=split, kind=kind) or self.number(table, split=split, kind=swapped)
 
-    def milliseconds(self, detector: str) -> PaperNumber | None:
-        """Returns milliseconds per image for a detector's features, on the authors' machine."""
-        return self.number("running-time", detector=detector)
-
     def gan_effort(self, detector: str) -> str:
         """Returns iterations × runs of the paper's Defense-GAN beside ours: of equal effort, or else the largest."""
         method, _, effort = detector.partition(" ")

@@ -144,7 +144,7 @@ def costs(results: Results) -> Iterator[Table]:
     rows = []
     both: dict[str, float] = {}  # the paper's numbers by detector, in our order
     for cost in sorted(results.costs, key=lambda cost: cost.features_ms):
-        theirs = paper.milliseconds(results.timing_detector(cost))
+        theirs = paper.number("running-time", detector=results.timing_detector(cost))
         both |= {cost.detector: theirs.values[0]} if theirs else {}
         added, needs = cost.features_ms - cost.forward_ms, ", ".join(cost.needs)
         times = (number(cost.forward_ms, ".2f"), number(cost.features_ms, ".2f", theirs), number(added, ".2f"))
