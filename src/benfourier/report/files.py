@@ -39,13 +39,9 @@ def read_report(ledger: str | PathLike[str], *, paper: str | None = None, audien
 
 
 def write_report(report: Report, path: str | PathLike[str], ledger: str | PathLike[str], format: str = "html") -> None:  # noqa: A002
-    """Writes a report to a file, whose folder is made if it is not there.
+    """Writes a report to a file, whose folder is made if it is not there; pictures are read from beside the ledger.
 
-    Args:
-        report: to be written.
-        path: of the file.
-        ledger: that the report is of; its pictures lie beside it.
-        format: "html" for one page with figures, which needs `pip install 'benfourier[report]'`, or "markdown".
+    The format is "markdown", or "html" for one page with figures, which needs `pip install 'benfourier[report]'`.
     """
     check_choice("format", format, FORMATS)
     if Path(path).resolve() == Path(ledger).resolve():

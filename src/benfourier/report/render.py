@@ -23,12 +23,9 @@ ESCAPES = {"<": "&lt;", ">": "&gt;", "&": "&amp;"} | {letter: f"\\{letter}" for 
 
 
 def print_report(report: Report, console: "Console | None" = None, *, compact: bool = False) -> None:
-    """Prints sentences and tables.
+    """Prints sentences and tables to standard output, or to a console of rich.
 
-    Args:
-        report: of a ledger.
-        console: of rich; None for standard output.
-        compact: leave out 95 % intervals, notes and headings of sections.
+    If `compact`, it leaves out 95 % intervals, notes and headings of sections.
     """
     from rich.console import Console
     from rich.text import Text
