@@ -103,7 +103,7 @@ def _accuracy(target: TargetScores, bootstrap: Bootstrap) -> Estimate | None:
 
 @cell_metric("aupr", "AUPR")
 def _aupr(target: TargetScores, bootstrap: Bootstrap) -> Estimate:
-    return bootstrap.estimate(over_folds(aupr, np.tile(target.folds, 3)), target.sample)
+    return bootstrap.estimate(over_folds(aupr, np.tile(target.folds, 3)), target.sample_of(target.scores))
 
 
 @cell_metric(
@@ -116,7 +116,7 @@ def _auroc_gain(target: TargetScores, bootstrap: Bootstrap) -> Estimate | None:
     if target.baseline is None:
         return None
     area = over_folds(auroc, np.tile(target.folds, 3))
-    return bootstrap.difference(area, target.sample, target.sample_of(target.baseline))
+    return bootstrap.difference(area, target.sample_of(target.scores), target.sample_of(target.baseline))
 
 
 for _place, _kind in enumerate((CLEAN, NOISY)):
@@ -174,7 +174,7 @@ def worst_auroc(scores: OutcomeScores, bootstrap: Bootstrap) -> Estimate:
     names = sorted({(target.source, name) for target in scores.targets for name in target.ids})
     places = {name: place for place, name in enumerate(names)}
     metrics = [over_folds(auroc, np.tile(target.folds, 3)) for target in scores.targets]
-    samples = [target.sample for target in scores.targets]
+    samples = [target.sample_of(target.scores) for target in scores.targets]
     columns = [np.tile([places[target.source, name] for name in target.ids], 3) for target in scores.targets]
     value = min(float(metric(sample, None)[0]) for metric, sample in zip(metrics, samples, strict=True))
     values = [

@@ -63,13 +63,8 @@ class TargetScores:
     def __len__(self) -> int:
         return len(self.ids)
 
-    @property
-    def sample(self) -> ScoreSample:
-        """All rows as one sample: clean, then noisy, then attacked images."""
-        return self.sample_of(self.scores)
-
     def sample_of(self, scores: Floats) -> ScoreSample:
-        """Returns other scores (3, N) of the same images as one sample."""
+        """Returns scores (3, N) of these images as one sample: clean, then noisy, then attacked images."""
         return ScoreSample(scores.reshape(-1), np.repeat([False, False, True], len(self)), self.ids * 3)
 
     def above_threshold(self, rate: str) -> Bools:
