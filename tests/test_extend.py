@@ -95,7 +95,7 @@ def import_from_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
         return importlib.import_module(name)
 
     registries = (ATTACKS._classes, DETECTORS._classes)
-    with patch.dict(registries[0]), patch.dict(registries[1]), patch.dict(CELL_METRICS), patch.dict(figure.content):
+    with patch.dict(registries[0]), patch.dict(registries[1]), patch.dict(CELL_METRICS), patch.dict(figure):
         yield extend
     for name in names:
         sys.modules.pop(name, None)

@@ -1,6 +1,7 @@
 """A new table or figure is one function."""
 
 from collections.abc import Iterator
+from unittest.mock import patch
 
 import pytest
 
@@ -13,9 +14,8 @@ from tests.report.ledgers import Maker
 RESULTS = Results.from_records(Maker(rows=40).records())
 
 
-def test_a_registered_table_is_in_the_report_of_its_audiences_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table, "content", dict(table.content))
-
+@patch.dict(table)
+def test_a_registered_table_is_in_the_report_of_its_audiences_only() -> None:
     @table("seeds", section="settings", audiences=frozenset({TERMINAL}))
     def seeds(results: Results) -> Iterator[Table]:
         yield Table("seeds", "Seeds", "run", ("seed",), (Row("last", texts(results.outcomes[-1].seed)),))
@@ -45,5 +45,5 @@ def test_figures_are_only_drawn_when_they_are_shown() -> None:
 
 @pytest.mark.parametrize("parts", [registry.sentences, registry.table, registry.figure, registry.picture])
 def test_every_function_has_an_audience(parts: registry.ReportParts) -> None:
-    assert parts.content
-    assert all(part.audiences and part.audiences <= EVERYONE for part in parts.content.values())
+    assert parts
+    assert all(part.audiences and part.audiences <= EVERYONE for part in parts.values())

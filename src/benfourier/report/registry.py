@@ -4,7 +4,7 @@ A function with `@sentences`, `@table`, `@figure` or `@picture` is all that a ne
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -157,33 +157,29 @@ class ReportPart(NamedTuple):
     make: Callable[[Results], Iterable[Any]]
 
 
-@dataclass
-class ReportParts:
-    """A registry of such functions by name."""
-
-    content: dict[str, ReportPart] = field(default_factory=dict)
+class ReportParts(dict[str, ReportPart]):
+    """Such functions by name; a call is a decorator that adds one: @table("costs", section="costs")."""
 
     def __call__(
         self, name: str, *, section: str, audiences: frozenset[Audience] = frozenset({FULL}), **keywords: Any
     ) -> Callable[[F], F]:
         """Returns a decorator that adds a function, which is called with the results and these keywords."""
         assert section in SECTIONS, section
-        assert name not in self.content, name
+        assert name not in self, name
 
         def add(make: F) -> F:
-            self.content[name] = ReportPart(section, audiences, partial(make, **keywords))
+            self[name] = ReportPart(section, audiences, partial(make, **keywords))
             return make
 
         return add
 
     def of(self, results: Results, section: str, audience: Audience) -> tuple[Any, ...]:
         """Returns all that the functions of a section make for an audience; tables without rows are left out."""
-        parts = [part for part in self.content.values() if part.section == section and audience in part.audiences]
+        parts = [part for part in self.values() if part.section == section and audience in part.audiences]
         items = (item for part in parts for item in part.make(results))
         return tuple(item for item in items if not isinstance(item, Table) or item.rows)
 
 
-# the registries; a call is a decorator: @table("costs", section="costs")
 sentences, table, figure, picture = ReportParts(), ReportParts(), ReportParts(), ReportParts()
 
 
