@@ -73,8 +73,7 @@ def roc(scores: Floats, folds: Rows) -> Floats:
         allowed = np.floor(ROC_RATES * len(benign) + 1e-9).astype(int)  # benign images above the threshold, at most
         thresholds = np.append(benign, -np.inf)[allowed]
         curves.append((adversarial[:, None] > thresholds).mean(axis=0))
-    curve: Floats = np.mean(curves, axis=0)
-    return curve
+    return np.asarray(np.mean(curves, axis=0))
 
 
 def _ranks(scores: Floats) -> tuple[Rows, Rows]:
@@ -92,10 +91,9 @@ def _by_kind(sample: ScoreSample, weights: Weights, order: Rows) -> tuple[Floats
 
 
 def _weights(sample: ScoreSample, weights: Weights) -> Floats:
-    return np.ones((1, len(sample))) if weights is None else weights
+    return np.ones((1, len(sample.scores))) if weights is None else weights
 
 
 def _ratio(part: Floats, whole: Floats) -> Floats:
     """Part / whole, NaN where whole is 0."""
-    ratio: Floats = np.divide(part, whole, out=np.full(np.shape(part), np.nan), where=whole > 0)
-    return ratio
+    return np.asarray(np.divide(part, whole, out=np.full(np.shape(part), np.nan), where=whole > 0))

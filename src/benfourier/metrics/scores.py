@@ -31,9 +31,6 @@ class ScoreSample:
         object.__setattr__(self, "scores", scores)
         object.__setattr__(self, "adversarial", adversarial)
 
-    def __len__(self) -> int:
-        return len(self.scores)
-
     def take(self, rows: Rows) -> "ScoreSample":
         """Returns some of the rows."""
         return ScoreSample(self.scores[rows], self.adversarial[rows], tuple(self.sources[row] for row in rows))
@@ -93,5 +90,4 @@ class OutcomeScores:
 def above_threshold(scores: Floats, folds: Rows, calibrations: Mapping[int, FoldCalibration], rate: str) -> Bools:
     """Returns which scores (..., N) are above the threshold of their fit."""
     limits = np.array([calibrations[int(fold)].thresholds[rate] for fold in folds])
-    hits: Bools = scores > limits
-    return hits
+    return np.asarray(scores > limits)
