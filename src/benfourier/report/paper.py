@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import Any
 
 from benfourier.errors import check_choice
-from benfourier.store.vocabulary import DEFENSE_GAN, KS_PAIRS, KS_POSTERIORS, KS_SOURCES, ProtocolName
+from benfourier.store.vocabulary import DEFENSE_GAN, KS_POSTERIORS, KS_SOURCES, ProtocolName
 
 CITATION = (
     "Ma et al., Effective and Robust Detection of Adversarial Examples via Benford-Fourier Coefficients, "
@@ -109,8 +109,7 @@ class Paper:
 
     def ks(self, study: str, split: str, kind: str) -> PaperNumber | None:
         """Returns the mean p; for the study h2-sources the split is the pair of sources, as in "train|test"."""
-        pairs = "ks-h2-pairs" if study in KS_PAIRS else ""
-        table = {KS_POSTERIORS: "ks-h1", KS_SOURCES: "ks-h2-sources"}.get(study, pairs)
+        table = {KS_POSTERIORS: "ks-h1", KS_SOURCES: "ks-h2-sources"}.get(study, "ks-h2-pairs")
         swapped = "|".join(reversed(kind.split("|")))
         return self.number(table, split=split, kind=kind) or self.number(table, split=split, kind=swapped)
 
