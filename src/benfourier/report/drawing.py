@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import Any
 
 from benfourier.errors import MissingExtraError
-from benfourier.report.registry import SERIES_COLOURS, Figure, LineStyle, Palette, Panel
+from benfourier.report.registry import SERIES_COLOURS, Figure, LineStyle, Palette, Panel, Scale
 
 # The page's drawings are made in these colours, which are then replaced by variables that differ in light and dark.
 VARIABLES = {"#a00000": "--ink", "#a0000a": "--muted", "#a0000b": "--line"} | {
@@ -121,9 +121,7 @@ def _draw_legend(canvas: Any, places: list[tuple[float, int, LineStyle]], palett
         canvas.text((left + 0.48) / size[0], y, style.label, va="center")
 
 
-def _draw_scale(
-    canvas: Any, scale: tuple[str, str, tuple[str, ...]], palette: Palette, size: Place, below: float
-) -> None:
+def _draw_scale(canvas: Any, scale: Scale, palette: Palette, size: Place, below: float) -> None:
     from matplotlib.patches import Rectangle
 
     (low, high, colours), (width, height) = scale, size

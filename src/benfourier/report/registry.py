@@ -16,6 +16,7 @@ from benfourier.store.vocabulary import ProtocolName
 
 Axes = Any  # matplotlib.axes.Axes; only drawing.py imports matplotlib
 SERIES_COLOURS = 8  # of series in the style sheet
+Scale = tuple[str, str, tuple[str, ...]]  # words for the two ends of a scale of colours, and the colours between
 DASHES = ("", "5 2", "1.5 1.5", "7 2 1.5 2")
 
 
@@ -86,8 +87,7 @@ class Figure:
     panels: tuple[Panel, ...]  # in order
     legend: tuple[LineStyle, ...] = ()  # of all panels
     is_folded: bool = False  # on the page, shown only when asked for
-    # of colours: words for its two ends, and the colours between; None if there is none
-    scale: tuple[str, str, tuple[str, ...]] | None = None
+    scale: Scale | None = None  # of the panels' colours, if they have one
 
 
 @dataclass(frozen=True)
