@@ -215,8 +215,8 @@ class WorstCase:
     outcome: Outcome  # a detector and what it was fitted to
     worst: Estimate  # its least AUROC, with the interval of the least over attacks
     attack: str  # of that AUROC
-    # share of the images whose every successful attack is caught at 5 % false alarms; None if unknown
-    mead: Estimate | None
+    attacks: int  # number of attacks with enough successes
+    mead: Estimate | None  # share of the images whose every successful attack is caught at 5 % false alarms
 
     @property
     def fit(self) -> str:
@@ -228,11 +228,6 @@ class WorstCase:
             return "all attacks"
         return "all fixed strengths" if len(outcome.fitted) > 1 else outcome.fitted[0]
 
-    @property
-    def attacks(self) -> int:
-        """Number of attacks with enough successes."""
-        return sum(AUROC in cell.metrics for cell in self.outcome.cells)
-
 
 def worst_cases(results: Results, source: str) -> tuple[WorstCase, ...]:
     """Returns all outcomes that were tested on every attack, whatever the fit, the best worst case first."""
@@ -242,7 +237,7 @@ def worst_cases(results: Results, source: str) -> tuple[WorstCase, ...]:
         refs = [ref for ref in (CellRef(outcome, cell) for cell in outcome.cells) if ref.known(AUROC)]
         if refs and WORST in outcome.overall:
             attack = min(refs, key=lambda ref: ref.auroc.value).cell.attack
-            cases.append(WorstCase(outcome, outcome.overall[WORST], attack, outcome.overall.get(MEAD)))
+            cases.append(WorstCase(outcome, outcome.overall[WORST], attack, len(refs), outcome.overall.get(MEAD)))
     # a detector that skipped the hardest attacks must not look best
     most = max((case.attacks for case in cases), default=0)
     return tuple(sorted((case for case in cases if case.attacks == most), key=lambda case: -case.worst.value))
