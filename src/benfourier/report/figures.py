@@ -253,9 +253,8 @@ def features(results: Results) -> Iterator[Figure]:
 def _layer_panel(layer: str, profiles: Sequence[Profile], styles: Mapping[str, LineStyle]) -> Panel:
     def draw(axes: Axes, palette: Palette) -> None:
         for profile in (profile for profile in profiles if layer in profile.layers):
-            start = profile.layers.index(layer) * profile.orders
-            mean = profile.mean[start : start + profile.orders]
-            deviation = profile.deviation[start : start + profile.orders]
+            place = profile.layers.index(layer)
+            mean, deviation = (part.reshape(-1, profile.orders)[place] for part in (profile.mean, profile.deviation))
             orders, look = range(1, profile.orders + 1), styles[profile.kind].keywords(palette)
             axes.fill_between(orders, mean - deviation, mean + deviation, color=look["color"], alpha=0.12, linewidth=0)
             axes.plot(orders, mean, **look)
