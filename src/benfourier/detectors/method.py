@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, TypeVar, get_args
 
 from benfourier.data.examples import Examples
 from benfourier.data.images import LabelledImages
@@ -163,8 +163,10 @@ def check_supplied(method: Method, supplied: Mapping[str, Any]) -> None:
 
 
 DETECTORS: Registry[Method] = Registry("detector")
+Kind = TypeVar("Kind", bound=Method)
 
 
-def register_detector(kind: type[Method]) -> type[Method]:
+def register_detector(kind: type[Kind]) -> type[Kind]:
     """Adds a method, so that its id works wherever ids do; used as a decorator."""
-    return DETECTORS.register(kind)
+    DETECTORS.register(kind)
+    return kind
