@@ -62,14 +62,20 @@ def refusal(read: Callable[[], object]) -> str:
 
 
 def rewritten(
-    path: Path, change: Callable[[dict[str, Any]], None], *, sealed: bool = True, **others: np.ndarray[Any, Any]
+    path: Path,
+    change: Callable[[dict[str, Any]], None],
+    *,
+    sealed: bool = True,
+    arrays_by: Callable[[dict[str, Any]], None] = lambda _: None,
+    **others: np.ndarray[Any, Any],
 ) -> None:
-    """Changes a file's manifest and some calibration arrays; sealed with digests that fit, or with the old ones."""
+    """Changes a file's manifest and arrays; sealed with digests that fit, or with the old ones."""
     with safe_open(path, framework="numpy") as file:
         manifest = json.loads(file.metadata()["manifest"])
         arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     arrays |= {f"calibration/{name}": array for name, array in others.items()}
     change(manifest)
+    arrays_by(arrays)
     if not sealed:
         save_file(arrays, path, metadata={"manifest": json.dumps(manifest)})
         return
@@ -77,13 +83,14 @@ def rewritten(
     artifact.write(path, manifest.pop("kind"), manifest.pop("schema"), manifest, arrays)
 
 
-def set_to(value: object, *keys: str) -> Callable[[dict[str, Any]], None]:
+def set_to(value: object, *keys: str | int) -> Callable[[dict[str, Any]], None]:
     """A change of one entry."""
 
     def change(manifest: dict[str, Any]) -> None:
+        place: Any = manifest
         for key in keys[:-1]:
-            manifest = manifest[key]
-        manifest[keys[-1]] = value
+            place = place[key]
+        place[keys[-1]] = value
 
     return change
 
@@ -264,6 +271,20 @@ def test_options_that_this_version_does_not_know_are_refused(guard_file: Path) -
         set_to(None, "summary"),
         set_to([], "classifier"),
         set_to({"value": 1.0}, "threshold"),
+        set_to({"slope": "steep", "offset": 0.0}, "sigmoid"),
+        set_to({"slope": -1.0, "offset": 0.0}, "sigmoid"),
+        set_to(1e308, "head", "state", "gamma"),
+        set_to(1e299, "head", "state", "log_tau"),
+        set_to(True, "head", "state", "lift"),
+        set_to(10**9, "extractors", 0, "state", "orders"),
+        set_to(8, "extractors", 0, "state", "orders"),
+        set_to("many", "extractors", 0, "state", "entries"),
+        set_to(["no-layer"], "extractors", 0, "state", "layers"),
+        set_to([1, 20_000, 20_000], "summary", "shape"),
+        set_to([1, -8, 8], "summary", "shape"),
+        set_to([8], "summary", "shape"),
+        set_to(10**12, "summary", "features"),
+        set_to("many", "summary", "features"),
     ],
 )
 def test_a_manifest_that_does_not_fit_its_arrays_is_refused(
@@ -278,6 +299,32 @@ def test_a_threshold_that_does_not_follow_from_its_scores_is_refused(guard_file:
     assert "its threshold is 99, but its calibration scores give" in refusal(
         lambda: bf.load_guard(guard_file, network())
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "alter"),
+    [
+        ("head/state/vectors", lambda array: np.ascontiguousarray(array.T)),
+        ("head/state/vectors", lambda array: array.astype(np.float16)),
+        ("head/state/vectors", lambda array: array.astype(np.int64)),
+        ("head/state/weights", lambda array: array[:-1]),
+        ("head/state/weights", lambda array: array * np.nan),
+        ("head/state/shift", lambda array: array[:1]),
+        ("head/state/scale", np.zeros_like),
+        ("seen", lambda array: array.reshape(-1, 4)),
+        ("seen", lambda array: array.astype(np.int32)),
+        ("calibration/mean", lambda array: array * np.nan),
+        ("calibration/deviation", lambda array: array - 1e9),
+    ],
+)
+def test_an_array_of_another_shape_type_or_range_is_refused(
+    guard_file: Path, name: str, alter: Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]
+) -> None:
+    def change(arrays: dict[str, Any]) -> None:
+        arrays[name] = alter(arrays[name])
+
+    rewritten(guard_file, lambda _: None, arrays_by=change)
+    assert "its manifest and its arrays do not fit" in refusal(lambda: bf.load_guard(guard_file, network()))
 
 
 @pytest.mark.parametrize("name", ["mean", "deviation", "scores"])

@@ -8,7 +8,8 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from functools import partial
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -21,8 +22,8 @@ from benfourier.detectors.extractor import Concatenated, Extractor, RunningExtra
 from benfourier.detectors.feature_cache import feature_table
 from benfourier.detectors.features import few_sources, finite
 from benfourier.detectors.method import FitData, Method, register_detector
-from benfourier.detectors.state import State, record_from_state
-from benfourier.errors import ClassifierError
+from benfourier.detectors.state import ArrayRule, State, record_from_state
+from benfourier.errors import ClassifierError, check_whole
 from benfourier.models.classifier import Classifier
 from benfourier.models.forward import batch_size
 from benfourier.models.module import frozen, logits_of, softmax
@@ -91,7 +92,7 @@ class C2(Criterion):
     targeted: bool  # towards a random other class
     step: float  # times the gradient; like the radius for pixels from 0 to 1, whatever the classifier's bounds
     radius: float  # of the L∞ ball around the image
-    cap: int  # steps after which an image is given up
+    cap: Annotated[int, partial(check_whole, most=1_000_000)]  # steps after which an image is given up
     seed: int  # of the other class
 
     def feature_names(self) -> tuple[str, ...]:
@@ -166,7 +167,7 @@ class GreatestRank(RunningExtractor):
     """The greatest rank of some criteria among benign images, one feature."""
 
     criteria: tuple[Criterion, ...]  # to rank
-    benign: Tensor  # their values of benign images, (B, criteria)
+    benign: Annotated[Tensor, ArrayRule("B criteria")]  # their values of benign images
 
     names: ClassVar[tuple[str, ...]] = ("rank",)
 

@@ -1,21 +1,33 @@
 """All detectors by id; importing this module registers those of the package."""
 
 from collections.abc import Mapping
+from math import prod
 from os import PathLike
 from typing import Any
 
+import numpy as np
+import torch
+
 from benfourier.detectors import c1c2, kd_bu, lid, mahalanobis, max_softmax, mbf  # noqa: F401  each registers itself
 from benfourier.detectors.defense_gan import detector as defense_gan  # noqa: F401
-from benfourier.detectors.detector import KIND, SCHEMA, Detector, Sigmoid
+from benfourier.detectors.detector import CONTENT_ID, KIND, SCHEMA, Detector, Sigmoid
 from benfourier.detectors.extractor import Concatenated, Extractor
+from benfourier.detectors.features import extract_batch
 from benfourier.detectors.heads import HEADS
 from benfourier.detectors.method import DETECTORS, SHARED, Combined, Method, check_supplied
 from benfourier.detectors.state import Arrays, join_state, record_from_state
-from benfourier.errors import InputError, OptionError, StoreError, check_choice
+from benfourier.errors import ActivationError, ClassifierError, OptionError, StoreError, check_choice, check_whole
 from benfourier.models.classifier import Classifier
 from benfourier.models.identity import check_same_classifier
 from benfourier.options import check_choice_type
 from benfourier.store import artifact
+
+MAX_FEATURES, MAX_PIXELS = 2**24, 2**26  # that a file may speak of
+MAX_SCORE = 1e100
+UNUSABLE = (  # what contents that no version wrote may raise; an InputError is a ValueError
+    *(ActivationError, ArithmeticError, AssertionError, AttributeError, ClassifierError, LookupError, MemoryError),
+    *(RuntimeError, TypeError, ValueError),
+)
 
 
 def detector_ids() -> list[str]:
@@ -82,14 +94,35 @@ def detector_from_state(
     method = _method(path, manifest)
     check_supplied(method, supplied)
     try:
-        check_same_classifier(path, manifest["classifier"], tuple(manifest["summary"]["shape"]), classifier)
+        features = check_whole("features", manifest["summary"]["features"], most=MAX_FEATURES)
+        shape = tuple(check_whole("shape", side) for side in manifest["summary"]["shape"])
+        if len(shape) != 3 or prod(shape) > MAX_PIXELS:
+            raise ValueError(f"images of shape {shape} are not (C, H, W), or larger than {MAX_PIXELS} numbers")
+        check_same_classifier(path, manifest["classifier"], shape, classifier)
         extractor = _extractor(method, classifier, join_state(manifest["extractors"], arrays), supplied)
-        head = record_from_state(HEADS[manifest["head"]["kind"]], join_state(manifest["head"]["state"], arrays))
-        sigmoid = None if manifest["sigmoid"] is None else Sigmoid(**manifest["sigmoid"])
+        kind, state = HEADS[manifest["head"]["kind"]], join_state(manifest["head"]["state"], arrays)
+        head = record_from_state(kind, state, {"D": features})
+        sigmoid = None if manifest["sigmoid"] is None else record_from_state(Sigmoid, manifest["sigmoid"])
+        if arrays["seen"].dtype != np.uint8 or arrays["seen"].shape[1:] != (CONTENT_ID,):
+            raise ValueError("the content ids of the images that it was fitted to are not usable")
         seen = frozenset(row.tobytes().hex() for row in arrays["seen"])
-        return Detector(method, classifier, extractor, head, sigmoid, manifest["summary"], seen)
-    except (AssertionError, AttributeError, InputError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        detector = Detector(method, classifier, extractor, head, sigmoid, manifest["summary"], seen)
+        _try(detector, features, shape)
+    except UNUSABLE as error:
         raise StoreError(f"{path}: its manifest and its arrays do not fit ({error}); fit it again") from error
+    return detector
+
+
+def _try(detector: Detector, features: int, shape: tuple[int, ...]) -> None:
+    """Raises one of UNUSABLE unless a trial image has a finite score; for expensive features, unless zeros have."""
+    rows = torch.zeros(1, features, dtype=torch.float64)
+    with torch.no_grad():
+        if detector.needs == {"forward"}:
+            image = detector.classifier.noise(1, shape)
+            _, (rows,) = extract_batch(detector.classifier, [detector.extractor], image, [""])
+        scores = detector.head.score(rows)
+    if rows.shape != (1, features) or scores.shape != (1,) or not abs(float(scores)) < MAX_SCORE:
+        raise ValueError(f"a trial gives {rows.shape[1]} features and the scores {scores.tolist()}")
 
 
 def _method(path: str | PathLike[str], manifest: Mapping[str, Any]) -> Method:

@@ -3,9 +3,10 @@
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib.metadata import version
 from os import PathLike
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ from benfourier.detectors.features import Floats, extract, extract_batch
 from benfourier.detectors.heads import Head
 from benfourier.detectors.method import Method
 from benfourier.detectors.state import Arrays, record_state, split_state
-from benfourier.errors import ClassifierError, InputError
+from benfourier.errors import ClassifierError, InputError, check_number
 from benfourier.models.classifier import Classifier
 from benfourier.models.identity import describe_classifier
 from benfourier.store import artifact
@@ -35,7 +36,7 @@ FLAT = 1e-6  # the least slope of a posterior, per deviation of the scores
 class Sigmoid:
     """P(adversarial) = 1 / (1 + exp(−(slope · score + offset))) (Platt 1999)."""
 
-    slope: float
+    slope: Annotated[float, partial(check_number, above=0)]
     offset: float
 
     def posterior(self, scores: Floats) -> Floats:

@@ -4,8 +4,9 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -14,7 +15,8 @@ from torch import Tensor
 
 from benfourier.data.splits import Fold
 from benfourier.detectors.features import FeatureTable, Floats, mean_auroc, source_folds
-from benfourier.errors import FitError
+from benfourier.detectors.state import ArrayRule
+from benfourier.errors import FitError, check_number, check_whole
 
 COSTS = (0.1, 1.0, 10.0, 100.0)
 WIDTHS = (0.1, 0.3, 1.0, 3.0)  # multiples of gamma "scale"
@@ -72,12 +74,12 @@ class Svm(Head):
     τ, a term that grows with the distance is added; docs/detectors.md says how τ is found.
     """
 
-    vectors: Tensor  # support vectors (S, D), scaled
-    weights: Tensor  # signed dual coefficients (S,)
+    vectors: Annotated[Tensor, ArrayRule("S D")]  # support vectors, scaled
+    weights: Annotated[Tensor, ArrayRule("S")]  # signed dual coefficients
     bias: float  # added to the sum
-    gamma: float  # of the kernel
-    shift: Tensor  # subtracted from the features, (D,)
-    scale: Tensor  # divides them then, (D,)
+    gamma: Annotated[float, partial(check_number, above=0, most=1e9)]  # of the kernel
+    shift: Annotated[Tensor, ArrayRule("D")]  # subtracted from the features
+    scale: Annotated[Tensor, ArrayRule("D", above=0)]  # divides them then
     log_tau: float = -1e300  # log of the kernel value below which a row is far; −infinity is written as −1e300
     lift: float = 0.0  # by how much a far row is raised at least
 
@@ -187,10 +189,10 @@ def far_limit(nearest: Tensor, weights: Tensor) -> float:
 class Logistic(Head):
     """A logistic regression; its score is the log of the odds."""
 
-    weights: Tensor  # (D,)
+    weights: Annotated[Tensor, ArrayRule("D")]
     bias: float  # added to the sum
-    shift: Tensor  # subtracted from the features, (D,)
-    scale: Tensor  # divides them then, (D,)
+    shift: Annotated[Tensor, ArrayRule("D")]  # subtracted from the features
+    scale: Annotated[Tensor, ArrayRule("D", above=0)]  # divides them then
 
     @classmethod
     def fit(cls, options: HeadOptions, table: FeatureTable) -> tuple[Self, Facts]:
@@ -216,13 +218,13 @@ class Logistic(Head):
 class Boosted(Head):
     """Boosted trees whose leaves add up to the log of the odds; the nodes of all trees stand in one row."""
 
-    roots: Tensor  # node at which each tree begins, (T,)
-    feature: Tensor  # column that a node looks at, (nodes,)
-    threshold: Tensor  # rows at or below it go left, (nodes,)
-    left: Tensor  # next node to the left, (nodes,); a leaf names itself
-    right: Tensor  # next node to the right, (nodes,); a leaf names itself
-    value: Tensor  # what a leaf adds, (nodes,)
-    depth: int  # steps after which every row is at a leaf
+    roots: Annotated[Tensor, ArrayRule("T", dtype=torch.int64, above=-1)]  # node at which each tree begins
+    feature: Annotated[Tensor, ArrayRule("nodes", dtype=torch.int64, above=-1)]  # column that a node looks at
+    threshold: Annotated[Tensor, ArrayRule("nodes")]  # rows at or below it go left
+    left: Annotated[Tensor, ArrayRule("nodes", dtype=torch.int64, above=-1)]  # next node on the left, or itself
+    right: Annotated[Tensor, ArrayRule("nodes", dtype=torch.int64, above=-1)]  # next node on the right, or itself
+    value: Annotated[Tensor, ArrayRule("nodes")]  # what a leaf adds
+    depth: Annotated[int, partial(check_whole, least=0, most=10_000)]  # steps after which every row is at a leaf
     start: float  # score before any tree
 
     differentiable: ClassVar[bool] = False
@@ -245,11 +247,9 @@ class Boosted(Head):
         left, right = (np.where(leaf, itself, first + nodes[side]).astype(np.int64) for side in ("left", "right"))
         threshold, value = np.where(leaf, 0.0, nodes["num_threshold"]), np.where(leaf, nodes["value"], 0.0)
         depth, start = int(nodes["depth"].max()), float(np.ravel(model._baseline_prediction)[0])
-        array = torch.from_numpy
-        head = cls(
-            array(roots), array(feature), array(threshold), array(left), array(right), array(value), depth, start
-        )
-        return head, {"trees": len(trees)}
+        columns = {"feature": feature, "threshold": threshold, "left": left, "right": right, "value": value}
+        tensors: Any = {name: torch.from_numpy(column) for name, column in {"roots": roots, **columns}.items()}
+        return cls(**tensors, depth=depth, start=start), {"trees": len(trees)}
 
     def score(self, features: Tensor) -> Tensor:
         """Returns the log of the odds, (N,), without a gradient."""
@@ -265,11 +265,11 @@ class Boosted(Head):
 class Mixture(Head):
     """A Gaussian mixture fitted to clean images only; the score is minus the log of the likelihood."""
 
-    log_weights: Tensor  # log of each component's weight, (K,)
-    means: Tensor  # (K, D), of scaled features
-    factors: Tensor  # of the precisions: (K, D) on the diagonal, or (K, D, D) with precision = F Fᵀ
-    shift: Tensor  # subtracted from the features, (D,)
-    scale: Tensor  # divides them then, (D,)
+    log_weights: Annotated[Tensor, ArrayRule("K")]  # log of each component's weight
+    means: Annotated[Tensor, ArrayRule("K D")]  # of scaled features
+    factors: Annotated[Tensor, ArrayRule("K D", "K D D")]  # of precisions: diagonals, or F with precision F Fᵀ
+    shift: Annotated[Tensor, ArrayRule("D")]  # subtracted from the features
+    scale: Annotated[Tensor, ArrayRule("D", above=0)]  # divides them then
 
     needs_adversarial: ClassVar[bool] = False
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -23,7 +23,8 @@ from benfourier.data.seeds import image_seed
 from benfourier.detectors.extractor import Concatenated, Extractor, ObservingExtractor, RunningExtractor, same_source
 from benfourier.detectors.features import extract
 from benfourier.detectors.method import CleanImages, FitData, Method, register_detector
-from benfourier.errors import ClassifierError, OptionError
+from benfourier.detectors.state import ArrayRule
+from benfourier.errors import ClassifierError, OptionError, check_number, check_whole
 from benfourier.models.classifier import Classifier
 from benfourier.models.forward import INPUT
 from benfourier.models.layers import Layer, LayerList, select_layers
@@ -62,10 +63,10 @@ class HiddenLayer(ObservingExtractor):
 class Density(HiddenLayer):
     """KD: −log of the density of the predicted class in one layer."""
 
-    points: Tensor  # (n, d), class by class
-    labels: Tensor  # (n,)
+    points: Annotated[Tensor, ArrayRule("n d", dtype=None)]  # class by class
+    labels: Annotated[Tensor, ArrayRule("n", dtype=torch.int64)]
     ids: tuple[str, ...]  # source image of each point
-    bandwidth: float  # of the kernel
+    bandwidth: Annotated[float, partial(check_number, above=0)]  # of the kernel
     bu: str = ""  # why there is no second feature; empty if there is one
 
     def join(self, values: Mapping[str, Tensor], logits: Tensor, ids: Sequence[str]) -> Tensor:
@@ -152,7 +153,7 @@ class DropoutVariance(RunningExtractor):
     # Hooks drop, so every module stays in eval mode, BatchNorm among them. Masks belong to an image's pixels, not to
     # its place in a batch.
 
-    passes: int  # T
+    passes: Annotated[int, partial(check_whole, most=1_000_000)]  # T
     seed: int  # of all masks
     late: bool  # passes split at the first dropout, so that what comes before it is computed once
 

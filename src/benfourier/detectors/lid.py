@@ -7,7 +7,7 @@ among a mini-batch of clean training images, the references.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -19,7 +19,8 @@ from benfourier.detectors.extractor import Extractor, ObservingExtractor, same_s
 from benfourier.detectors.feature_cache import feature_table
 from benfourier.detectors.features import few_sources, held_out_auroc
 from benfourier.detectors.method import FitData, Method, register_detector
-from benfourier.errors import InputError, OptionError
+from benfourier.detectors.state import ArrayRule
+from benfourier.errors import InputError, OptionError, check_whole
 from benfourier.models.classifier import Classifier
 from benfourier.models.forward import INPUT, batch_size, observe
 from benfourier.models.layers import LayerList, select_layers
@@ -96,7 +97,7 @@ class Distances(ObservingExtractor):
     """Squared distances of the layers' activations to those of references, layer by layer: pixels decide them."""
 
     layers: tuple[str, ...]  # names
-    images: Tensor  # references (R, C, H, W)
+    images: Annotated[Tensor, ArrayRule("R C H W", dtype=None)]  # references
     ids: tuple[str, ...]  # of the references
     classifier: Classifier  # the network
 
@@ -155,8 +156,8 @@ class PoolDistances(Distances):
 class Dimensions(Distances):
     """The local intrinsic dimension of every layer among the references, mini-batch after mini-batch."""
 
-    batch: int  # images in a mini-batch
-    k: int  # neighbours that count
+    batch: Annotated[int, check_whole]  # images in a mini-batch
+    k: Annotated[int, check_whole]  # neighbours that count
     official: bool  # leave the nearest out, and set no limit, as the authors do
     pool: PoolDistances | None = None  # to the images that fits with one cache share; they hold the references
 

@@ -7,7 +7,7 @@ class, x − m · sign(∂M_l/∂x), by a gradient of its own for each layer.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from benfourier.detectors.extractor import Extractor, ObservingExtractor, Runnin
 from benfourier.detectors.feature_cache import feature_table
 from benfourier.detectors.features import extract, few_sources, held_out_auroc
 from benfourier.detectors.method import CleanImages, FitData, Method, register_detector
+from benfourier.detectors.state import ArrayRule
 from benfourier.models.classifier import Classifier
 from benfourier.models.forward import SOFTMAX, batch_size, observe
 from benfourier.models.layers import select_layers
@@ -52,14 +53,14 @@ class LayerGaussians:
     # covariance of residuals, images less their class mean. Its inverse is held as ‖x‖² / δ − ‖x F‖² where S has not
     # full rank, and as ‖x F‖² where it has; δ = 0 gives the pseudo-inverse of S.
 
-    centre: Tensor  # subtracted from the channels, (C,)
-    unit: Tensor  # multiplies them then, (C,); 0 for channels that do not count
-    frame: Tensor  # F, (C, rank)
+    centre: Annotated[Tensor, ArrayRule("C")]  # subtracted from the channels
+    unit: Annotated[Tensor, ArrayRule("C")]  # multiplies them then; 0 for channels that do not count
+    frame: Annotated[Tensor, ArrayRule("C rank")]  # F
     floor: float  # 1/δ where S has not full rank, or 0
-    means: Tensor  # of the classes, (K, C), scaled
-    counts: Tensor  # images of each class, (K,)
+    means: Annotated[Tensor, ArrayRule("K C")]  # of the classes, scaled
+    counts: Annotated[Tensor, ArrayRule("K")]  # images of each class
     shrinkage: float  # δ
-    residuals: Tensor  # of images that may be asked about again, (n, C), scaled
+    residuals: Annotated[Tensor, ArrayRule("n C", dtype=None)]  # of images that may be asked about again, scaled
 
     def scaled(self, rows: Tensor) -> Tensor:
         """Returns rows (N, C) in the units of the Gaussians."""
@@ -164,7 +165,7 @@ class ClassDistances(ChannelAverages):
     """Half the squared distance of every layer to the nearest class."""
 
     gaussians: tuple[LayerGaussians, ...]  # one per layer
-    classes: Tensor  # of the images whose residuals the Gaussians hold, (n,)
+    classes: Annotated[Tensor, ArrayRule("n", dtype=torch.int64, above=-1)]  # of the images with residuals
     ids: tuple[str, ...]  # of these
 
     def join(self, values: Mapping[str, Tensor], logits: Tensor, ids: Sequence[str]) -> Tensor:

@@ -5,8 +5,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
-from typing import Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import numpy as np
 import torch
@@ -26,6 +27,7 @@ from benfourier.options import layer_names, switch, whole, word
 from benfourier.theory.coefficients import Zeros
 
 ENTRIES = 4096  # of a layer that are read by default: what fewer lose, and how this was chosen, is in docs/features.md
+MAX_ORDERS = 4096  # far beyond any use; it bounds the memory that a file can ask for
 JOINED = 1 << 16  # entries of one layer, over a batch, up to which layers of one width are computed in one call
 
 
@@ -34,7 +36,7 @@ class Magnitudes(ObservingExtractor):
     """|â_n| of the named layers, layer by layer in firing order."""
 
     layers: tuple[str, ...]  # names
-    orders: int = 16  # |â_n| is taken for n = 1..orders
+    orders: Annotated[int, partial(check_whole, most=MAX_ORDERS)] = 16  # |â_n| is taken for n = 1..orders
     centre: bool = True  # subtract the mean of each image's activations first
     zeros: Zeros = "drop"  # what becomes of exact zeros after centring
     entries: int | None = None  # of a layer that are read; None for all
@@ -97,7 +99,7 @@ class MBF(Method):
     scaling: str = "none"
     C: float | str = 10.0
     gamma: float | str = 1.0
-    orders: int = whole(16)
+    orders: int = whole(16, most=MAX_ORDERS)
     layers: tuple[str, ...] | None = layer_names()
     pass_through: bool = switch(False)
     centre: bool = switch(True)

@@ -1,7 +1,12 @@
-"""State of extractors and heads: nested mappings, split into JSON and arrays for a file, and joined again."""
+"""State of extractors and heads: nested mappings, split into JSON and arrays for a file, and joined again.
 
+The fields of an extractor or head declare what a file may hold: their types, and in `Annotated` an ArrayRule or a check
+of errors.py, called with name and value. A file is checked against them when it is read.
+"""
+
+import math
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, TypeVar, get_args
 
 import numpy as np
@@ -13,8 +18,32 @@ State = dict[str, Any]  # tensors, numbers, words, None, and tuples and mappings
 Arrays = dict[str, NDArray[Any]]
 MARK = "$array"  # key of a mapping that stands for an array
 PLAIN: tuple[type, ...] = (Tensor, str, bool, int, float)  # annotations whose values are checked
+LARGEST = 1e300  # a number; −infinity is written as −1e300
 
 Record = TypeVar("Record")
+
+
+@dataclass(frozen=True)
+class ArrayRule:
+    """What a file may hold in the place of a tensor: `vectors: Annotated[Tensor, ArrayRule("S D")]`."""
+
+    shape: str  # a letter or word for each dimension; one that stands in several fields of a record is one number
+    other_shape: str = ""  # that is allowed too
+    dtype: torch.dtype | None = torch.float64  # None for any floating one
+    above: float = -math.inf  # all entries are greater, and finite
+
+    def check(self, name: str, value: Tensor, sizes: dict[str, int]) -> None:
+        """Raises ValueError unless the tensor is such a one; adds the sizes of its dimensions to those known."""
+        shapes = [shape.split() for shape in (self.shape, self.other_shape) if len(shape.split()) == value.ndim]
+        if not shapes:
+            raise ValueError(f"{name} has {value.ndim} dimensions; it must be ({self.shape})")
+        for word, size in zip(shapes[0], value.shape, strict=True):
+            if sizes.setdefault(word, size) != size:
+                raise ValueError(f"{name} has shape {tuple(value.shape)}; ({self.shape}) with {sizes} is needed")
+        if value.dtype != self.dtype and (self.dtype is not None or not value.is_floating_point()):
+            raise ValueError(f"{name} is {value.dtype}; it must be {self.dtype or 'floating'}")
+        if not bool((value.isfinite() & (value > self.above)).all()):
+            raise ValueError(f"{name} holds NaN, infinity, or numbers that are not above {self.above:g}")
 
 
 def record_state(record: Any) -> State:
@@ -28,24 +57,34 @@ def record_state(record: Any) -> State:
     return {name: plain(getattr(record, name)) for name in _declared(type(record))}
 
 
-def record_from_state(kind: type[Record], state: Mapping[str, Any], **others: Any) -> Record:
-    """Returns the dataclass of a state and of fields that no file holds."""
-    # Raises ValueError unless every field of the state is there and of its type.
-    declared, values = _declared(kind), dict(state)
+def record_from_state(
+    kind: type[Record], state: Mapping[str, Any], sizes: Mapping[str, int] | None = None, **others: Any
+) -> Record:
+    """Returns the dataclass of a state and of fields that no file holds; `sizes` are those known of its arrays."""
+    # Raises ValueError unless every field of the state is there and as its field declares.
+    declared, values, known = _declared(kind), dict(state), dict(sizes or {})
     if declared.keys() != state.keys():
         raise ValueError(f"{kind.__name__} has the fields {', '.join(declared)}, the file {', '.join(state)}")
     for name, annotation in declared.items():
-        value, inner = state[name], next(iter(get_args(annotation)), annotation)
-        if isinstance(annotation, type) and is_dataclass(annotation):
-            values[name] = record_from_state(annotation, value)
+        value, path = state[name], f"{kind.__name__}.{name}"
+        rules = getattr(annotation, "__metadata__", ())
+        plain = get_args(annotation)[0] if rules else annotation
+        inner = next(iter(get_args(plain)), plain)
+        if isinstance(plain, type) and is_dataclass(plain):
+            values[name] = record_from_state(plain, value)
         elif isinstance(inner, type) and is_dataclass(inner):
             values[name] = tuple(record_from_state(inner, one) for one in value)
-        elif annotation in PLAIN:
-            allowed = (int, float) if annotation is float else annotation
-            if not isinstance(value, allowed) or (isinstance(value, bool) and annotation is not bool):
-                raise ValueError(f"{kind.__name__}.{name} is {type(value).__name__}; it must be {annotation.__name__}")
-        if isinstance(value, Tensor) and value.is_floating_point() and not bool(value.isfinite().all()):
-            raise ValueError(f"{kind.__name__}.{name} holds NaN or infinity")
+        elif plain in PLAIN:
+            allowed = (int, float) if plain is float else plain
+            if not isinstance(value, allowed) or (isinstance(value, bool) and plain is not bool):
+                raise ValueError(f"{path} is {type(value).__name__}; it must be {plain.__name__}")
+            if isinstance(value, int | float) and not abs(value) <= LARGEST:
+                raise ValueError(f"{path} is {value}; it must be finite")
+        for rule in rules:
+            if isinstance(rule, ArrayRule):
+                rule.check(path, value, known)
+            else:
+                rule(path, value)
     return kind(**values, **others)
 
 

@@ -218,9 +218,11 @@ def load_guard(path: str | PathLike[str], module: nn.Module, *, supplied: Mappin
     try:
         threshold = Threshold(**manifest["threshold"])
         calibration = Calibration(*(arrays[f"calibration/{name}"] for name in CALIBRATION))
-        shape = (int(detector.summary.get("features", calibration.mean.size)),)
-        if calibration.scores.ndim != 1 or not calibration.mean.shape == calibration.deviation.shape == shape:
+        shape, columns = (int(detector.summary["features"]),), (calibration.mean, calibration.deviation)
+        if calibration.scores.ndim != 1 or any(column.shape != shape for column in columns):
             raise ValueError(f"the calibration does not have {shape[0]} features")
+        if not all(np.isfinite(each).all() for each in (calibration.scores, *columns)) or (columns[1] < 0).any():
+            raise ValueError("the calibration holds NaN, infinity or negative deviations")
         guard = Guard(detector, calibration, threshold.rate)
     except (InputError, KeyError, TypeError, ValueError) as error:
         raise StoreError(f"{path}: its manifest and its arrays do not fit ({error}); make it again") from error

@@ -7,8 +7,8 @@ images as a Wasserstein GAN with gradient penalty.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import ClassVar
+from functools import cached_property, partial
+from typing import Annotated, Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -18,6 +18,8 @@ from benfourier.data.seeds import image_generator
 from benfourier.detectors.defense_gan.gan import LATENT, GanTraining, Generator, load_generator
 from benfourier.detectors.extractor import Extractor, RunningExtractor
 from benfourier.detectors.method import CleanImages, FitData, Method, register_detector
+from benfourier.detectors.state import State
+from benfourier.errors import check_whole
 from benfourier.models.classifier import Classifier
 from benfourier.options import number, whole
 
@@ -34,15 +36,22 @@ class ReconstructionError(RunningExtractor):
     iterations: int  # for which it was trained
     images: int  # clean ones that it was trained with
     critic_loss: float  # at the end of that
-    width: int  # of the networks
-    steps: int  # of every descent
-    restarts: int  # descents per image
+    width: Annotated[int, partial(check_whole, most=4096)]  # of the networks
+    steps: Annotated[int, partial(check_whole, most=1_000_000)]  # of every descent
+    restarts: Annotated[int, partial(check_whole, most=10_000)]  # descents per image
     lr: float  # rate of the descent
     momentum: float  # of the descent
     seed: int  # of the starts, which belong to an image's pixels
 
     pixels_only: ClassVar[bool] = True
     names: ClassVar[tuple[str, ...]] = ("reconstruction",)
+
+    @classmethod
+    def from_state(cls, classifier: Classifier, state: State, supplied: Mapping[str, Any]) -> Self:
+        """Returns the extractor of a state, once its weights prove to be those of a generator."""
+        extractor = super().from_state(classifier, state, supplied)
+        assert all(bool(tensor.isfinite().all()) for tensor in extractor.network.state_dict().values())
+        return extractor
 
     @cached_property
     def network(self) -> Generator:
