@@ -14,8 +14,9 @@ from typing import Annotated, Any
 
 import numpy as np
 import torch
-from fastapi import APIRouter, Depends, Path, Request, Response
+from fastapi import APIRouter, Depends, Header, Path, Request, Response
 from numpy.typing import NDArray
+from pydantic import WithJsonSchema
 from starlette.exceptions import HTTPException
 from torch import Tensor
 
@@ -41,19 +42,14 @@ INFER: dict[str, Any] = {
         200: {"model": schemas.InferResponse, "description": "The verdicts.", "content": {BYTES: {"schema": BINARY}}},
         **error_responses(*BODY_ERRORS),
     },
-    "openapi_extra": {
-        "parameters": [
-            {
-                "name": LENGTH,
-                "in": "header",
-                "required": False,
-                "description": "Length of the JSON, if tensors follow it as bytes.",
-                "schema": {"type": "integer", "minimum": 0},
-            }
-        ],
-        **schemas.request_body((JSON, schemas.InferRequest), (BYTES, BINARY)),
-    },
+    "openapi_extra": schemas.request_body((JSON, schemas.InferRequest), (BYTES, BINARY)),
 }
+# a number, but read as text: FastAPI would answer a wrong one in a shape of its own
+JsonLength = Annotated[
+    str | None,
+    Header(alias=LENGTH, description="Length of the JSON, if tensors follow it as bytes."),
+    WithJsonSchema({"type": "integer", "minimum": 0}),
+]
 INPUT = "images"
 MAX_JSON = 2**16  # bytes of a request besides its data
 DTYPES = {"FP32": "<f4", "FP64": "<f8", "UINT8": "|u1", "INT64": "<i8", "BOOL": "|b1"}
@@ -131,10 +127,10 @@ def _model_router(engine: Engine, prefix: str, dependencies: Sequence[Any]) -> A
         return schemas.ModelReady(name=name, ready=bool(engine.current))
 
     @router.post("/infer", **INFER)
-    async def infer(request: Request) -> Response:
+    async def infer(request: Request, length: JsonLength = None) -> Response:
         """Judges images: label, accepted, score and threshold of each."""
         check_content_type(request.headers, CONTENT_TYPES)
-        length, classifier = request.headers.get(LENGTH), engine.current.guard.classifier
+        classifier = engine.current.guard.classifier
         call = await engine.read(request, lambda body: read_call(body, length, classifier, engine.settings))
         return write_response(await engine.check(call.images, request), call, name)
 
