@@ -183,11 +183,9 @@ def check_origin(method: str, headers: Headers, hosts: tuple[str, ...]) -> None:
     if method in SAFE_METHODS:
         return
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
-    if site is not None:
-        foreign = site not in ("same-origin", "none")
-    else:
-        foreign = origin is not None and origin.partition("://")[2].lower() != host.lower()
-    if foreign:
+    if site is None and origin is not None:  # an older browser
+        site = "same-origin" if origin.partition("://")[2].lower() == host.lower() else "cross-site"
+    if site not in (None, "same-origin", "none"):
         raise HTTPException(403, "the request comes from a page of another site; use the page of this service")
 
 
