@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from benfourier.errors import OptionError, check_whole
+from benfourier.errors import OptionError, check_number, check_whole
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 ANY_HOST = "*"
@@ -33,9 +33,8 @@ class Settings:
         check_whole("max_memory_bytes", self.max_memory_bytes, least=self.max_body_bytes)
         check_whole("max_queue", self.max_queue, least=self.max_images)
         for name, least in (("timeout_seconds", 0.001), ("batch_wait_seconds", 0.0), ("watch_seconds", 0.01)):
-            value = getattr(self, name)
-            if value is not None and not least <= value < float("inf"):
-                raise OptionError(f"{name} is {value!r}; it must be a number of seconds, {least} at least")
+            if getattr(self, name) is not None:
+                check_number(name, getattr(self, name), least=least)
         if not self.name or "/" in self.name:
             raise OptionError(f"name is {self.name!r}; it must be a word without a slash")
         if self.token is not None and (not self.token or not self.token.isascii() or not self.token.isprintable()):
