@@ -22,6 +22,8 @@ from benfourier.cli.train import train
 from benfourier.errors import BenfourierError, MissingExtraError, StoreError
 
 DEBUG = "--debug"
+# the first that fits
+EXIT_CODES = {MissingExtraError: MISSING_EXTRA, StoreError: BAD_FILE, BenfourierError: USAGE, Exception: INTERNAL}
 VERBS = (attack, bench, detect, evaluate, fit, info, layers, quickstart, report, serve, train)
 
 app = typer.Typer(
@@ -59,24 +61,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     debug = DEBUG in words
     try:
         app(args=[word for word in words if word != DEBUG], prog_name="benfourier")
-    except BenfourierError as error:
-        if debug:
-            raise
-        _leave(str(error), exit_code(error))
     except Exception as error:
         if debug:
             raise
-        _leave(f"internal error, {type(error).__name__}: {error}; run it again with {DEBUG}", INTERNAL)
+        unforeseen = f"internal error, {type(error).__name__}: {error}; run it again with {DEBUG}"
+        typer.echo(f"error: {error if isinstance(error, BenfourierError) else unforeseen}", err=True)
+        sys.exit(next(code for kind, code in EXIT_CODES.items() if isinstance(error, kind)))
     sys.exit(0)
-
-
-def exit_code(error: BenfourierError) -> int:
-    """Returns the exit code of an error of our own."""
-    if isinstance(error, MissingExtraError):
-        return MISSING_EXTRA
-    return BAD_FILE if isinstance(error, StoreError) else USAGE
-
-
-def _leave(message: str, code: int) -> NoReturn:
-    typer.echo(f"error: {message}", err=True)
-    sys.exit(code)
