@@ -128,7 +128,11 @@ def _image_inputs(words: Iterable[Path], unreadable: "list[bf.UnreadableImage]")
 def _files_of(word: Path, unreadable: "list[bf.UnreadableImage]") -> list[Path]:
     """The files that one word stands for."""
     try:
-        files = _expand(word)
+        if word.exists() or not has_magic(str(word)):
+            matches = [word]
+        else:
+            matches = sorted(Path(word.anchor or ".").glob(str(word.relative_to(word.anchor))))
+        files = [file for match in matches for file in (bf.image_files(match) if match.is_dir() else [match])]
     except (OSError, ValueError) as error:  # too long for a name, or no pattern that Python knows
         unreadable.append(bf.UnreadableImage(str(word), f"this is no name of a file or folder ({error}); check it"))
         return []
@@ -137,12 +141,3 @@ def _files_of(word: Path, unreadable: "list[bf.UnreadableImage]") -> list[Path]:
         reason = "there are no image files in this folder; check the name" if word.is_dir() else pattern
         unreadable.append(bf.UnreadableImage(str(word), reason))
     return files
-
-
-def _expand(word: Path) -> list[Path]:
-    if word.is_dir():
-        return bf.image_files(word)
-    if not has_magic(str(word)) or word.exists():
-        return [word]
-    matches = sorted(Path(word.anchor or ".").glob(str(word.relative_to(word.anchor))))
-    return [file for match in matches for file in (bf.image_files(match) if match.is_dir() else [match])]
