@@ -13,9 +13,7 @@ from benfourier.errors import OptionError
 Model = Annotated[
     str,
     typer.Option(
-        "--model",
-        "-m",
-        help="A network of the zoo, such as `lid-mnist`, or your own as `package.module:factory`.",
+        "--model", "-m", help="A network of the zoo, such as `lid-mnist`, or your own as `package.module:factory`."
     ),
 ]
 Weights = Annotated[Path | None, typer.Option("--weights", "-w", help="A safetensors file with the network's weights.")]

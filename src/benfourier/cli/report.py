@@ -14,8 +14,7 @@ from benfourier.errors import OptionError
 def report(
     ledger: Annotated[Path, typer.Argument(help="What `benfourier evaluate` wrote.")],
     out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="Write a page with all tables and figures: one HTML file."),
+        Path | None, typer.Option("--out", "-o", help="Write a page with all tables and figures: one HTML file.")
     ] = None,
     markdown: Annotated[Path | None, typer.Option("--markdown", help="Write the tables as Markdown.")] = None,
     paper: Annotated[
