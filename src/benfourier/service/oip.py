@@ -170,13 +170,14 @@ def read_call(body: bytearray, header: str | None, classifier: Classifier, setti
     try:
         if values.dtype == np.uint8 and len(values):
             # one by one: the conversion takes several times its images
-            rows = (values[place : place + 1] for place in range(len(values)))
-            return InferCall(request.id, [load_images(row, classifier, layout="NCHW")[0] for row in rows], outputs)
-        images = torch.from_numpy(values)
-        classifier.check_images(images)
-        return InferCall(request.id, list(images.unbind()), outputs)
+            images = [load_images(image[None], classifier, layout="NCHW")[0] for image in values]
+        else:
+            tensors = torch.from_numpy(values)
+            classifier.check_images(tensors)
+            images = list(tensors.unbind())
     except ImageError as error:
         raise HTTPException(400, str(error)) from error
+    return InferCall(request.id, images, outputs)
 
 
 def write_response(outcome: CheckOutcome, call: InferCall, model: str) -> Response:
@@ -274,15 +275,12 @@ def _brackets_fit(text: bytes, sizes: Sequence[int], first: int, count: int) -> 
 
     The text matches NUMBERS; sizes are the numbers in each kind of list, innermost first.
     """
-    marks = np.frombuffer(text.translate(None, BLANKS + b"+-.0123456789eE"), np.uint8)
-    item = np.cumsum(marks == ord(","))  # the number that each bracket belongs to
+    marks = text.translate(None, BLANKS + b"+-.0123456789eE")
     places = np.arange(first, first + count)
-    opened = np.sum([places % size == 0 for size in sizes], axis=0)
-    closed = np.sum([(places + 1) % size == 0 for size in sizes], axis=0)
-    return all(
-        np.array_equal(np.bincount(item[marks == ord(bracket)], minlength=count), expected)
-        for bracket, expected in (("[", opened), ("]", closed))
-    )
+    opened = np.sum([places % size == 0 for size in sizes], axis=0, dtype=np.uint8)
+    closed = np.sum([(places + 1) % size == 0 for size in sizes], axis=0, dtype=np.uint8)
+    counts = np.column_stack([opened, closed, np.ones_like(closed)])  # of "[", "]" and "," for each number
+    return marks + b"," == np.repeat(np.tile(np.frombuffer(b"[],", np.uint8), count), counts.ravel()).tobytes()
 
 
 def _requested_outputs(request: schemas.InferRequest) -> tuple[tuple[str, bool], ...]:
