@@ -14,19 +14,12 @@ from benfourier.models.classifier import Classifier
 
 @dataclass(frozen=True)
 class Timing:
-    """Times of one network on this machine.
-
-    Args:
-        ms_per_image: median milliseconds, by what was timed: "network", "with features", "behind the guard".
-        layers: number of layers that were observed.
-        activations: their entries per image.
-        threads: that torch used.
-    """
+    """Times of one network on this machine: medians of "network", "with features" and "behind the guard"."""
 
     ms_per_image: dict[str, float]
-    layers: int
-    activations: int
-    threads: int
+    layers: int  # that were observed
+    activations: int  # entries of these layers per image
+    threads: int  # that torch used
 
 
 def bench(

@@ -53,15 +53,9 @@ class LayerEvidence:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Guard:
-    """Gives labels to images that a detector accepts, and rejects the others.
+    """Gives labels to images that a detector accepts, and rejects the others; `Guard.calibrated` makes one.
 
-    Args:
-        detector: fitted to the classifier to guard.
-        calibration: scores and features of held-out clean images; `Guard.calibrated` computes it.
-        false_alarm_rate: share of clean images that may be rejected; n clean images allow 1 / (n + 1) at least.
-
-    Attributes:
-        threshold: a score above it is rejected; with its false alarms and their interval.
+    A score above its `threshold` is rejected; it comes with its false alarms and their interval.
     """
 
     detector: Detector
@@ -245,7 +239,7 @@ def _forward_all(
     order: list[int] = []
     parts: list[tuple[Floats, Floats, Floats]] = []
     for places in groups.values():
-        count = size or batch_size(detector.classifier, tuple(images[places[0]].shape))
+        count = size or batch_size(detector.classifier, images[places[0]].shape)
         for start in range(0, len(places), count):
             part = places[start : start + count]
             parts.append(_forward(detector, torch.stack([images[place] for place in part]), part))

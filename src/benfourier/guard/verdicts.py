@@ -25,25 +25,15 @@ class Verdict:
 
 @dataclass(frozen=True, eq=False)
 class Verdicts:
-    """The verdicts on N images, in the order of the images. A slice of it is again a Verdicts.
+    """The verdicts on N images, in the order of the images. A slice of it is again a Verdicts."""
 
-    Args:
-        label: int64 (N,), the network's classes, also of rejected images.
-        accepted: bool (N,); False where an image is rejected as adversarial.
-        score: float64 (N,); higher is more adversarial, always finite.
-        threshold: a score above it is rejected.
-        logits: float64 (N, classes), the network's.
-        features: float64 (N, D), the detector's, from which the score is computed.
-        classes: names of the classes; None if they have none.
-    """
-
-    label: NDArray[np.int64]
-    accepted: NDArray[np.bool_]
-    score: NDArray[np.float64]
+    label: NDArray[np.int64]  # (N,), as in Verdict
+    accepted: NDArray[np.bool_]  # (N,)
+    score: NDArray[np.float64]  # (N,), always finite
     threshold: float
-    logits: NDArray[np.float64]
-    features: NDArray[np.float64]
-    classes: tuple[str, ...] | None = None
+    logits: NDArray[np.float64]  # of the network, (N, classes)
+    features: NDArray[np.float64]  # of the detector, from which the score is computed, (N, D)
+    classes: tuple[str, ...] | None = None  # their names; None if they have none
 
     def __len__(self) -> int:
         return len(self.label)
