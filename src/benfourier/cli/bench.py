@@ -1,5 +1,6 @@
 """`benfourier bench`: what detection costs on a network, on this machine."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -39,9 +40,7 @@ def bench(
     loaded = None if guard is None else bf.load_guard(guard, classifier.module)
     timing = bf.bench(classifier, loaded, batch=batch, rounds=rounds, threads=threads)
     if json:
-        settings = {"model": model, "batch": batch, "rounds": rounds, "threads": timing.threads}
-        counts = {"layers": timing.layers, "activations": timing.activations}
-        output.print_json({**settings, **counts, "ms_per_image": timing.ms_per_image})
+        output.print_json({"model": model, "batch": batch, "rounds": rounds, **asdict(timing)})
         return
     alone = timing.ms_per_image["network"]
     rows = [(name, f"{ms:.3g}", f"{ms / alone - 1:+.0%}") for name, ms in timing.ms_per_image.items()]

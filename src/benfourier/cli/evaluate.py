@@ -1,5 +1,6 @@
 """`benfourier evaluate`: a plan, from its file to a ledger."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -74,10 +75,8 @@ def _print_dry_run(plan: "bf.Plan", run: "bf.DryRun", ledger: Path, *, json: boo
 
 def _print_summary(summary: "bf.Summary", *, json: bool) -> None:
     if json:
-        names = ("trials", "run", "outcomes", "records")
         failures = [{"trial": failure.trial, "error": failure.error} for failure in summary.failures]
-        counts = {name: getattr(summary, name) for name in names}
-        output.print_json({"ledger": str(summary.ledger), **counts, "failures": failures})
+        output.print_json({**asdict(summary), "ledger": str(summary.ledger), "failures": failures})
         return
     before = summary.trials - summary.run
     typer.echo(
