@@ -100,12 +100,10 @@ def verdict_line(name: str, verdict: "bf.Verdict") -> str:
 
 
 def _image_inputs(words: Iterable[Path], unreadable: "list[bf.UnreadableImage]") -> Iterator[Path | bytes]:
-    """Yields image files, or the content of an image that comes on standard input.
+    """Yields the image files that words name, or the content of one; adds words that name nothing to unreadable.
 
-    Args:
-        words: files, folders, patterns, or `-` for standard input, which holds names of these, one per line or with
-            NUL between, or one image.
-        unreadable: a list to which words that name nothing are added.
+    Words are files, folders, patterns, or `-` for standard input, which holds names of these, one per line or with NUL
+    between, or one image.
     """
     for word in words:
         if str(word) != STDIN:

@@ -45,19 +45,14 @@ class Batcher(Generic[Result]):
 
     A batch is run once it is full or its first images have waited long enough; while one runs the next gathers. Work
     of a client that has left, or whose time is up, never begins.
-
-    Args:
-        run: computes the result of a batch, on the batcher's thread; its slices are the results of requests.
-        settings: limits of batches and the queue.
-        on_batch: called after each batch with its size and the seconds that each of its requests waited.
     """
 
     def __init__(
         self, run: Callable[[list[Tensor]], Result], settings: Settings, on_batch: Callable[[int, list[float]], None]
     ) -> None:
-        self._run = run
+        self._run = run  # computes the result of a batch, on the thread below; its slices are the results of requests
         self._settings = settings
-        self._on_batch = on_batch
+        self._on_batch = on_batch  # called with the size of a batch and the seconds that each of its requests waited
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="batcher")
         self._queue: dict[_Request[Result], None] = {}  # oldest first, and quick to leave
         self._wake = asyncio.Event()
