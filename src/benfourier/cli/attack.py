@@ -81,17 +81,18 @@ def attack(
         counts.append(("readable", len(images)))
     examples = replace(examples, counts=(*counts, *examples.counts[1:]))
     examples.save(out)
+    facts = _facts(examples, results)
     if json:
-        output.print_json({**_json(examples, results), "out": str(out), "refused": list(map(asdict, unreadable))})
+        output.print_json({**facts, "out": str(out), "refused": list(map(asdict, unreadable))})
     else:
-        _print(examples, results)
+        _print(facts, seed)
         typer.echo(f"written to {out}")
         output.print_unreadable(unreadable)
     if unreadable:
         raise typer.Exit(output.INCOMPLETE)
 
 
-def _json(examples: "bf.Examples", results: "dict[str, bf.AttackResult]") -> dict[str, Any]:
+def _facts(examples: "bf.Examples", results: "dict[str, bf.AttackResult]") -> dict[str, Any]:
     """What is printed, as JSON can hold it."""
     return {
         "funnel": [{"step": step, "left": left} for step, left in examples.counts],
@@ -114,21 +115,14 @@ def _json(examples: "bf.Examples", results: "dict[str, bf.AttackResult]") -> dic
     }
 
 
-def _print(examples: "bf.Examples", results: "dict[str, bf.AttackResult]") -> None:
+def _print(facts: dict[str, Any], seed: int) -> None:
     """Prints how many images were left after each step, and one row per attack."""
-    typer.echo("\n".join(f"{left:>6}  {step}" for step, left in examples.counts) + "\n")
+    typer.echo("\n".join(f"{count['left']:>6}  {count['step']}" for count in facts["funnel"]) + "\n")
     columns = ("attack", "succeeded", "median L2", "median L∞", "calls per image", "seconds", "from the cache")
-    rows = [
-        (
-            label,
-            f"{int(result.success.sum())} of {len(result.success)}",
-            f"{result.median_l2:.4g}" if result.success.any() else "-",
-            f"{result.median_linf:.4g}" if result.success.any() else "-",
-            f"{float(result.calls.double().mean()):.0f}",
-            f"{result.seconds:.1f}",
-            f"{result.cached}",
-        )
-        for label, result in results.items()
-    ]
-    output.print_table(f"attacks, seed {examples.seed}", columns, rows)
-    typer.echo(f"noise of level {examples.noise_levels['noisy']:.4g}")
+    rows = []
+    for row in facts["attacks"]:
+        l2, linf = ("-" if row[name] is None else f"{row[name]:.4g}" for name in ("median_l2", "median_linf"))
+        cost = (f"{row['calls']:.0f}", f"{row['seconds']:.1f}", f"{row['cached']}")
+        rows.append((row["label"], f"{row['succeeded']} of {row['images']}", l2, linf, *cost))
+    output.print_table(f"attacks, seed {seed}", columns, rows)
+    typer.echo(f"noise of level {facts['noise_level']:.4g}")
