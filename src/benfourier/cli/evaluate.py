@@ -18,9 +18,7 @@ def evaluate(
         typer.Option("--ledger", "-l", help="File to append to. [default: the plan's ledger, or its name with .jsonl]"),
     ] = None,
     scale: Annotated[str | None, typer.Option("--scale", help="Tables of the plan that are laid over it.")] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option("--data-dir", help="Folder that stands for {data} in the plan.")
-    ] = None,
+    data_dir: Annotated[Path | None, typer.Option("--data-dir", help="Folder for {data} in the plan.")] = None,
     workers: Annotated[
         int | None, typer.Option("--workers", help="Processes, one thread each. [default: one per core]")
     ] = None,
@@ -68,9 +66,7 @@ def _print_dry_run(plan: "bf.Plan", run: "bf.DryRun", ledger: Path, *, json: boo
         f"{', '.join(plan.studies) or 'none'}; nothing was run; the ledger would be {ledger}"
     )
     if run.outcomes:
-        typer.echo(
-            f"{run.left_behind} of its {run.outcomes} outcomes would be left behind: this plan does not use them"
-        )
+        typer.echo(f"{run.left_behind} of its {run.outcomes} outcomes would be left behind: the plan does not use them")
 
 
 def _print_summary(summary: "bf.Summary", *, json: bool) -> None:

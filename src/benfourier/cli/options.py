@@ -18,19 +18,13 @@ Model = Annotated[
 ]
 Weights = Annotated[Path | None, typer.Option("--weights", "-w", help="A safetensors file with the network's weights.")]
 Digest = Annotated[str | None, typer.Option("--digest", help="SHA-256 that the weights' file must have.")]
-Size = Annotated[
-    int | None, typer.Option("--size", help="Height and width of the images; a zoo network knows its own.")
-]
-Channels = Annotated[
-    int | None, typer.Option("--channels", help="Channels of the images; a zoo network knows its own.")
-]
+Size = Annotated[int | None, typer.Option("--size", help="Height and width of the images; zoo networks know theirs.")]
+Channels = Annotated[int | None, typer.Option("--channels", help="Channels of the images; zoo networks know theirs.")]
 Classes = Annotated[int | None, typer.Option("--classes", help="Number of classes, given to the network's factory.")]
 Mean = Annotated[
-    str | None, typer.Option("--mean", help="Subtracted from pixels in [0, 1], one number per channel: `0.5,0.5,0.5`.")
+    str | None, typer.Option("--mean", help="Subtracted from pixels in [0, 1], one per channel: `0.5,0.5,0.5`.")
 ]
-Std = Annotated[
-    str | None, typer.Option("--std", help="Divides pixels after that, one number per channel: `0.2,0.2,0.2`.")
-]
+Std = Annotated[str | None, typer.Option("--std", help="Divides pixels after that, one per channel: `0.2,0.2,0.2`.")]
 Guard = Annotated[Path, typer.Argument(help="What `benfourier fit` wrote.")]
 OtherRate = Annotated[
     float | None, typer.Option("--false-alarm-rate", help="Another share of clean images that may be rejected.")
