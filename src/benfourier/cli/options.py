@@ -99,12 +99,7 @@ def parse_options(words: Sequence[str]) -> dict[str, Any]:
 
 
 def parse_attacks(attacks: Sequence[str], options: Sequence[str]) -> dict[str, tuple[str, dict[str, Any]]]:
-    """Returns ids and options of attacks by label.
-
-    Args:
-        attacks: ids, "bim", or with a label, "weak=bim-fixed".
-        options: "label.option=value", such as "weak.eps=8/255".
-    """
+    """Returns ids and options of attacks by label, from words such as "weak=bim-fixed" and "weak.eps=8/255"."""
     by_label: dict[str, tuple[str, dict[str, Any]]] = {}
     for word in attacks:
         label, _, name = word.rpartition("=")
