@@ -138,14 +138,9 @@ class Guard:
             batch: images at once.
         """
         size, source = check_whole("batch", batch), iter(images)
-
-        def verdicts() -> Iterator[Verdict]:
-            done = 0
-            while part := list(islice(source, size)):
-                yield from self.judge(_check_images(self.classifier, part, first=done), batch=size)
-                done += len(part)
-
-        return verdicts()
+        parts = iter(lambda: list(islice(source, size)), [])  # until none is left
+        checked = (_check_images(self.classifier, part, first=size * place) for place, part in enumerate(parts))
+        return (verdict for part in checked for verdict in self.judge(part, batch=size))
 
     def evidence(self, features: Floats) -> list[LayerEvidence]:
         """Returns the features (D,) of one image, layer by layer in firing order, beside those of clean images."""
