@@ -68,11 +68,8 @@ def layer_names(default: Sequence[str] | None = None) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
-    """Base of Method and Attack. Its fields are the options; each is checked when an instance is made."""
-
-    id: ClassVar[str] = ""
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+class CheckedOptions:
+    """Base of records of options: every field is checked when an instance is made."""
 
     def __post_init__(self) -> None:
         for option in fields(self):
@@ -82,14 +79,22 @@ class Options:
             if checks:
                 object.__setattr__(self, option.name, checks[0](option.name, getattr(self, option.name)))
 
+    def as_dict(self) -> dict[str, Any]:
+        """Returns every option by name, as JSON can hold it."""
+        return {option.name: getattr(self, option.name) for option in fields(self)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(CheckedOptions):
+    """Base of Method and Attack; their fields are the options."""
+
+    id: ClassVar[str] = ""
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+
     @property
     def name(self) -> str:
         """The id by which a registry makes it again, together with `as_dict()`."""
         return self.id
-
-    def as_dict(self) -> dict[str, Any]:
-        """Returns every option by name, as JSON can hold it."""
-        return {option.name: getattr(self, option.name) for option in fields(self)}
 
     @classmethod
     def variant(cls, word: str, options: Mapping[str, Any]) -> Self:

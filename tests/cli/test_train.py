@@ -162,7 +162,7 @@ def test_digits_are_not_mirrored_and_photographs_are() -> None:
         (("--out", "none/w.safetensors"), 4, "none/w.safetensors: it is a folder, or its folder does not exist"),
         (("--out", "."), 4, ".: it is a folder, or"),
         (("--data", "nothing"), 2, "source 'nothing' is neither"),
-        (("--rate", "0"), 2, "rate is 0.0; it must be greater than 0"),
+        (("--rate", "0"), 2, "rate is 0.0; it must be a number above 0"),
         (("--rate", "1e30"), 2, "the loss became nan|holds NaN or infinity"),
         (("--classes", "3"), 2, "label 9 is unknown to a network of 3 classes"),
         (("--test-data", "data.npz:train"), 2, "data.npz: it holds all images to measure on|it holds all images"),

@@ -345,5 +345,5 @@ def test_what_cannot_be_trained_is_refused(digits: ArraySource) -> None:
     for classifier, source, test, error, message in cases:
         with pytest.raises(error, match=message):
             train(classifier, source, test, RECIPE)
-    with pytest.raises(OptionError, match=r"held_out is 1\.5; it must be between 0 and 1"):
+    with pytest.raises(OptionError, match=r"held_out is 1\.5; it must be a number above 0 and below 1"):
         train(fresh(), digits, held_out=1.5)

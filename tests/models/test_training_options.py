@@ -29,10 +29,11 @@ def test_the_rate_rises_once_and_falls_once() -> None:
         ("batch", 1, "batch is 1; it must be a whole number of at least 2"),
         ("shift", -1, "shift is -1; it must be a whole number of at least 0"),
         ("seed", 0.5, "seed is 0.5; it must be a whole number"),
-        ("rate", 0.0, "rate is 0.0; it must be greater than 0"),
-        ("rate", float("nan"), "rate is nan; it must be greater than 0"),
-        ("momentum", 1.0, "momentum is 1.0; it must be between 0 and 1"),
-        ("weight_decay", -0.1, "weight_decay is -0.1; it must be at least 0 and less than 1"),
+        ("rate", 0.0, "rate is 0.0; it must be a number above 0"),
+        ("rate", float("nan"), "rate is nan; it must be a number above 0"),
+        ("momentum", 1.0, "momentum is 1.0; it must be a number above 0 and below 1"),
+        ("weight_decay", -0.1, "weight_decay is -0.1; it must be a number of at least 0 and below 1"),
+        ("flips", 1, "flips is 1; it must be True or False"),
     ],
 )
 def test_values_that_make_no_sense_are_refused(option: str, value: float, message: str) -> None:

@@ -19,12 +19,13 @@ from benfourier.data.images import LabelledImages, UnreadableImage, read
 from benfourier.data.seeds import image_generator, image_seed
 from benfourier.data.sources import Source
 from benfourier.data.splits import split
-from benfourier.errors import ActivationError, ClassifierError, InputError, OptionError, check_seed, check_whole
+from benfourier.errors import ActivationError, ClassifierError, InputError, OptionError, check_number, check_whole
 from benfourier.metrics.intervals import clopper_pearson
 from benfourier.models.checkpoint import Epoch, describe_network, load_checkpoint, save_checkpoint
 from benfourier.models.classifier import Classifier
 from benfourier.models.images import from_pixels
 from benfourier.models.module import logits_of
+from benfourier.options import CheckedOptions, number, switch, whole
 
 WARM_UP = 0.3  # share of the steps in which the rate rises
 FIRST_RATE = 1 / 25  # of the greatest rate, where it begins
@@ -32,30 +33,19 @@ TEST_BATCH = 512  # images at once that are only classified
 TEST_NUMBERS = 2**22  # in all of them, at most; activations of large images take many times their memory
 
 
-@dataclass(frozen=True)
-class TrainingOptions:
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions(CheckedOptions):
     """Stochastic gradient descent with Nesterov momentum; the rate rises and falls once (one-cycle, Smith 2018)."""
 
-    epochs: int = 14  # how often each image is seen
-    batch: int = 128  # images per step
-    rate: float = 0.05  # the greatest learning rate
-    momentum: float = 0.9
-    weight_decay: float = 5e-4
-    shift: int = 3  # images are moved by up to so many pixels, up or down and left or right
-    flips: bool = False  # half of the images are mirrored
-    bf16: bool = False  # products in bfloat16: faster on CPUs that have it, and gives other weights
-    seed: int = 0  # of the order of images, their moves, and dropout
-
-    def __post_init__(self) -> None:
-        for name, least in (("epochs", 1), ("batch", 2), ("shift", 0)):
-            check_whole(name, getattr(self, name), least=least)
-        check_seed(self.seed)
-        if not 0 < self.rate < math.inf:
-            raise OptionError(f"rate is {self.rate!r}; it must be greater than 0")
-        if not 0 < self.momentum < 1:
-            raise OptionError(f"momentum is {self.momentum!r}; it must be between 0 and 1")
-        if not 0 <= self.weight_decay < 1:
-            raise OptionError(f"weight_decay is {self.weight_decay!r}; it must be at least 0 and less than 1")
+    epochs: int = whole(14)  # how often each image is seen
+    batch: int = whole(128, least=2)  # images per step
+    rate: float = number(0.05, above=0)  # the greatest learning rate
+    momentum: float = number(0.9, above=0, below=1)
+    weight_decay: float = number(5e-4, least=0, below=1)
+    shift: int = whole(3, least=0)  # images are moved by up to so many pixels, up or down and left or right
+    flips: bool = switch(False)  # half of the images are mirrored
+    bf16: bool = switch(False)  # products in bfloat16: faster on CPUs that have it, and gives other weights
+    seed: int = whole(0, least=0, most=2**32 - 1)  # of the order of images, their moves, and dropout
 
     def rate_at(self, done: float) -> float:
         """Returns the learning rate when a share of all steps is done; both arcs are half cosines."""
@@ -179,8 +169,7 @@ def _parts(
         measured = read(test, np.arange(len(test))[:most], unreadable, show=show)
         new = measured.without(learned.content_ids)
     else:
-        if not 0 < held_out < 1:
-            raise OptionError(f"held_out is {held_out!r}; it must be between 0 and 1, such as 0.1")
+        check_number("held_out", held_out, above=0, below=1)
         rows = split(source.ids, source.labels, {"learn": 1 - held_out, "measure": held_out}, seed=seed)
         learned = read(source, rows["learn"], unreadable, show=show)
         measured = new = read(source, rows["measure"][:most], unreadable, show=show)
