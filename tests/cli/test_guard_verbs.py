@@ -189,7 +189,7 @@ def test_files_that_cannot_be_read_are_listed_at_the_end_with_code_6(capsys: Cap
     assert [line.startswith(f"not readable: {stray}: ") for line, stray in zip(lines, strays, strict=True)] == [
         True
     ] * 4
-    assert "the image is 9×9, the classifier takes 8×8" in lines[1]
+    assert "the image is 9×9, not 8×8" in lines[1]
 
 
 def test_adversarial_images_win_over_files_that_cannot_be_read(capsys: Capture, here: Path) -> None:

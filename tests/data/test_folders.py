@@ -278,7 +278,7 @@ def test_mixed_sizes_are_fitted_or_refused_by_name(classed: Path) -> None:
     save(classed / "emu" / "c.png", PIXELS[0, :4])
     unreadable: list[UnreadableImage] = []
     assert len(read(folder(classed, size=(5, 7)), None, unreadable)) == 6
-    assert str(unreadable[0]).startswith("emu/c.png: the picture is 4×7, not 5×7; resize it")
+    assert str(unreadable[0]).startswith("emu/c.png: the image is 4×7, not 5×7; resize it")
     stretched = pixels_of(read(folder(classed, size=(5, 7), resize="stretch")))
     assert np.array_equal(stretched[:6], PIXELS)
     expected = Image.fromarray(PIXELS[0, :4]).resize((7, 5), Image.Resampling.BILINEAR)

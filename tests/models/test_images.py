@@ -150,7 +150,7 @@ def test_one_mean_for_all_channels_does_not_make_files_grey(tmp_path: Path) -> N
 
 def test_exact_refuses_another_size_by_the_files_name(tmp_path: Path) -> None:
     path = saved(tmp_path, COLOUR[0])
-    complaint = f"{path}: the image is 5×7, the classifier takes 7×5; resize it"
+    complaint = f"{path}: the image is 5×7, not 7×5; resize it"
     with pytest.raises(ImageError, match=re.escape(complaint)):
         bf.load_images(path, classifier_of(3, size=(7, 5)))
 

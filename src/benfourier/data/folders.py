@@ -12,9 +12,9 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from benfourier.data.image_files import RESIZE_RULES, read_image, read_size, resize
+from benfourier.data.image_files import RESIZE_RULES, check_size, read_image, read_size
 from benfourier.data.sources import MAX_CLASSES, Content, Source, check_ids, checked_indices
-from benfourier.errors import ImageError, InputError, OptionError, check_choice, check_whole
+from benfourier.errors import ImageError, InputError, OptionError, check_choice
 from benfourier.store.artifact import digest_of
 
 TABLE = "labels.csv"
@@ -66,12 +66,7 @@ class FolderSource(Source):
         chosen = checked_indices(indices, len(self))
         pixels = np.empty((len(chosen), *self.image_size, self.channels), np.uint8)
         for place, index in enumerate(chosen):
-            path = self.folder / self.ids[index]
-            picture = read_image(path, self.channels)
-            try:
-                pixels[place] = resize(picture, self.image_size, self.resize)
-            except ImageError as error:
-                raise ImageError(f"{path}: {error}") from error
+            pixels[place] = read_image(self.folder / self.ids[index], self.channels, self.image_size, self.resize)
         return pixels
 
     def _content(self) -> Content:
@@ -99,12 +94,7 @@ def folder(
     The column of labels.csv is by default "label", or the only one named "label..."; classes are by default those of
     labels.csv, or the sub-folders in order of name. One number as size stands for both sides.
     """
-    where = Path(path)
-    sides = (size, size) if isinstance(size, int) else size
-    if sides is not None:
-        if len(sides) != 2:
-            raise OptionError(f"size is {size!r}; it must be one whole number, or height and width")
-        sides = (check_whole("size", sides[0]), check_whole("size", sides[1]))
+    where, sides = Path(path), check_size(size)
     if not where.is_dir():
         raise InputError(f"{where}: it is not a folder; give a folder of images")
     has_table = (where / TABLE).is_file()

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from io import BytesIO
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from PIL.TiffImagePlugin import TiffImageFile
 
 from benfourier.errors import ImageError, OptionError, check_choice, check_whole
 
+FilePath = str | PathLike[str]
 # Decoders of plain pixels only: Pillow's EPS reader, for one, starts another program.
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 BILINEAR = Image.Resampling.BILINEAR
@@ -32,28 +34,39 @@ FAULTS = (ArithmeticError, EOFError, LookupError, NotImplementedError, OSError, 
 OTHER_FAULTS = (UserWarning, struct.error, zlib.error)
 
 
-def read_image(path: str | PathLike[str], channels: int, *, pixel_limit: int = PIXEL_LIMIT) -> NDArray[np.uint8]:
+def read_image(
+    file: FilePath | bytes,
+    channels: int,
+    size: tuple[int, int] | None = None,
+    rule: str = "exact",
+    *,
+    name: str | None = None,
+    pixel_limit: int = PIXEL_LIMIT,
+) -> NDArray[np.uint8]:
     """Returns the picture in a file, upright, as uint8 (height, width, channels).
 
     Palettes, CMYK and 1-bit files become plain channels, colour becomes grey by luma, an opaque alpha channel is
     dropped. Transparency, several frames and more than 8 bits per channel are refused.
 
     Args:
-        path: a BMP, GIF, JPEG, PNG, PPM, TIFF or WebP file.
+        file: a BMP, GIF, JPEG, PNG, PPM, TIFF or WebP file, or the content of one.
         channels: 1 for grey, 3 for colour.
+        size: height and width that it is brought to; None leaves it as it is.
+        rule: how, one of RESIZE_RULES: see `resize`.
+        name: what messages call the picture; by default the path, or "the image".
         pixel_limit: files whose header states more pixels are refused before they are decoded.
     """
-    return _read(path, str(path), channels, pixel_limit)
+    if channels not in (1, 3):
+        raise OptionError(f"channels is {channels!r}; allowed: 1 for grey, 3 for colour")
+    check_whole("pixel_limit", pixel_limit)
+    check_choice("rule", rule, RESIZE_RULES)
+    with _open(file, name or ("the image" if isinstance(file, bytes) else str(file))) as image:
+        _check_header(image, pixel_limit)
+        pixels = _pixels(ImageOps.exif_transpose(image), channels)
+        return pixels if size is None else resize(pixels, size, rule)
 
 
-def decode_image(
-    content: bytes, channels: int, *, name: str = "the image", pixel_limit: int = PIXEL_LIMIT
-) -> NDArray[np.uint8]:
-    """Returns the picture in a file's content, as `read_image` would; messages call it by the name."""
-    return _read(BytesIO(content), name, channels, pixel_limit)
-
-
-def read_size(path: str | PathLike[str]) -> tuple[int, int]:
+def read_size(path: FilePath) -> tuple[int, int]:
     """Returns height and width of the picture in a file, upright, as its header states them."""
     with _open(path, str(path)) as image:
         _check_header(image, PIXEL_LIMIT)
@@ -63,22 +76,12 @@ def read_size(path: str | PathLike[str]) -> tuple[int, int]:
         return image.size if on_its_side and not upright else (image.height, image.width)
 
 
-def _read(source: str | PathLike[str] | BytesIO, name: str, channels: int, pixel_limit: int) -> NDArray[np.uint8]:
-    """The picture in a file, uint8 (height, width, channels)."""
-    if channels not in (1, 3):
-        raise OptionError(f"channels is {channels!r}; allowed: 1 for grey, 3 for colour")
-    check_whole("pixel_limit", pixel_limit)
-    with _open(source, name) as image:
-        _check_header(image, pixel_limit)
-        return _pixels(ImageOps.exif_transpose(image), channels)
-
-
 @contextmanager
-def _open(source: str | PathLike[str] | BytesIO, name: str) -> Iterator[ImageFile]:
+def _open(source: FilePath | bytes, name: str) -> Iterator[ImageFile]:
     """Yields a file whose header is an image's; whatever its decoder raises becomes an ImageError with its name."""
     try:
         with (
-            source if isinstance(source, BytesIO) else Path(source).open("rb") as file,
+            BytesIO(source) if isinstance(source, bytes) else Path(source).open("rb") as file,
             Image.open(file, formats=FORMATS) as image,
         ):
             yield image
@@ -151,18 +154,27 @@ def _pixels(image: Image.Image, channels: int) -> NDArray[np.uint8]:
     return pixels.reshape(*pixels.shape[:2], channels)
 
 
+def check_size(size: Any) -> tuple[int, int] | None:
+    """Returns height and width, for which one number may stand; None stays."""
+    if size is None:
+        return None
+    sides = size if isinstance(size, tuple | list) else (size, size)
+    if len(sides) != 2:
+        raise OptionError(f"size is {size!r}; it must be one whole number, or height and width")
+    return check_whole("size", sides[0]), check_whole("size", sides[1])
+
+
 def resize(pixels: NDArray[np.uint8], size: tuple[int, int], rule: str) -> NDArray[np.uint8]:
     """Returns a picture (H, W, C) with that height and width; one that has the size is never resampled.
 
     The rule "exact" refuses other sizes, "shorter-side-crop" scales until both sides cover the size and cuts the
     centre, "stretch" scales both sides.
     """
-    check_choice("resize", rule, RESIZE_RULES)
     height, width, channels = pixels.shape
     if (height, width) == size:
         return pixels
     if rule == "exact":
-        problem = f"the picture is {height}×{width}, not {size[0]}×{size[1]}"
+        problem = f"the image is {height}×{width}, not {size[0]}×{size[1]}"
         raise ImageError(f'{problem}; resize it, or choose resize="shorter-side-crop" or "stretch"')
     picture = Image.fromarray(pixels[..., 0] if channels == 1 else pixels)
     scaled = _crop(picture, size) if rule == "shorter-side-crop" else picture.resize(size[::-1], BILINEAR)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benfourier.data.image_files import RESIZE_RULES
+from benfourier.data.image_files import RESIZE_RULES, check_size
 from benfourier.data.open_source import open_source
 from benfourier.data.sources import Source
 from benfourier.errors import ClassifierError, ImageError, OptionError, check_choice, check_whole
@@ -71,7 +71,7 @@ class Classifier:
             if count != channels:
                 raise OptionError(f"{name} has {count} values for {channels} channels")
         values: dict[str, Any] = {"module": module, "bounds": limits, **scaling, "classes": classes}
-        values |= {"size": _height_width(size), "channels": channels, "resize": resize, "_layer_lists": {}}
+        values |= {"size": check_size(size), "channels": channels, "resize": resize, "_layer_lists": {}}
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
@@ -209,12 +209,3 @@ def _scaling(name: str, values: Any) -> tuple[float, ...] | None:
     if values is not None and (not numbers or (name == "std" and min(numbers) <= 0)):
         raise OptionError(f"{name} is {values!r}; it must be finite numbers, one per channel, and std positive")
     return numbers or None
-
-
-def _height_width(size: Any) -> tuple[int, int] | None:
-    if size is None:
-        return None
-    sides = size if isinstance(size, tuple | list) else (size, size)
-    if len(sides) != 2:
-        raise OptionError(f"size is {size}; it must be one whole number, or height and width")
-    return check_whole("size", sides[0]), check_whole("size", sides[1])

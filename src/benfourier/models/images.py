@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from benfourier.data.image_files import decode_image, read_image, resize
+from benfourier.data.image_files import read_image
 from benfourier.data.images import LabelledImages, UnreadableImage, read
 from benfourier.data.sources import Source
 from benfourier.data.splits import stratified_order
@@ -41,7 +41,8 @@ def load_images(
     if isinstance(source, np.ndarray | Tensor):
         pixels = _pixels(source, classifier, layout)
     else:
-        files = [_read(file, classifier) for file in _files(source)]
+        channels, size, rule = classifier.channels or 3, classifier.size, classifier.resize
+        files = [read_image(file, channels, size, rule) for file in _files(source)]
         if not files:
             raise ImageError("there are no image files in the list; give at least one")
         if len({f.shape for f in files}) > 1:
@@ -132,16 +133,3 @@ def _pixels(values: NDArray[np.uint8] | Tensor, classifier: Classifier, layout: 
             raise ImageError(f'{problem}; say layout="NHWC" or layout="NCHW"')
         layout = "NHWC" if last else "NCHW"
     return values.permute(0, 3, 1, 2) if layout == "NHWC" else values
-
-
-def _read(file: Path | bytes, classifier: Classifier) -> NDArray[np.uint8]:
-    """One file as uint8 (H, W, C), resized as the classifier says."""
-    channels, size = classifier.channels or 3, classifier.size
-    pixels = decode_image(file, channels) if isinstance(file, bytes) else read_image(file, channels)
-    if size is None:
-        return pixels
-    if classifier.resize == "exact" and pixels.shape[:2] != size:
-        name = "the image" if isinstance(file, bytes) else file
-        problem = f"{name}: the image is {pixels.shape[0]}×{pixels.shape[1]}, the classifier takes {size[0]}×{size[1]}"
-        raise ImageError(f'{problem}; resize it, or give the Classifier resize="shorter-side-crop" or "stretch"')
-    return resize(pixels, size, classifier.resize)

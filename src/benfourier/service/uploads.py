@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException, MultiPartParser
 from torch import Tensor
 
-from benfourier.data.image_files import decode_image, resize
+from benfourier.data.image_files import read_image
 from benfourier.errors import ImageError
 from benfourier.models.classifier import Classifier
 from benfourier.models.images import load_images
@@ -136,9 +136,8 @@ def read_images(
     tensors: list[Tensor] = []
     for name, content in files:
         try:
-            pixels = decode_image(content, classifier.channels or 3, name=name, pixel_limit=settings.max_pixels)
-            if classifier.size is not None:
-                pixels = resize(pixels, classifier.size, classifier.resize)
+            channels, size, rule = classifier.channels or 3, classifier.size, classifier.resize
+            pixels = read_image(content, channels, size, rule, name=name, pixel_limit=settings.max_pixels)
             tensors.append(load_images(pixels, classifier, layout="NHWC")[0])
         except ImageError as error:
             message = str(error)
