@@ -10,10 +10,10 @@ from os import PathLike
 from pathlib import Path, PurePosixPath
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from benfourier.data.image_files import RESIZE_RULES, check_size, read_image, read_size
-from benfourier.data.sources import MAX_CLASSES, Content, Source, check_ids, checked_indices
+from benfourier.data.sources import MAX_CLASSES, Content, Source, check_ids
 from benfourier.errors import ImageError, InputError, OptionError, check_choice
 from benfourier.store.artifact import digest_of
 
@@ -61,12 +61,10 @@ class FolderSource(Source):
             raise OptionError(f"{self.folder}: none of its {len(self)} files can be read as an image; look at them")
         return next(iter(counts))
 
-    def pixels(self, indices: ArrayLike) -> NDArray[np.uint8]:
-        """Returns the images at some places, (n, H, W, C); raises ImageError with the name of the first bad file."""
-        chosen = checked_indices(indices, len(self))
-        pixels = np.empty((len(chosen), *self.image_size, self.channels), np.uint8)
-        for place, index in enumerate(chosen):
-            pixels[place] = read_image(self.folder / self.ids[index], self.channels, self.image_size, self.resize)
+    def _pixels(self, places: NDArray[np.intp]) -> NDArray[np.uint8]:
+        pixels = np.empty((len(places), *self.image_size, self.channels), np.uint8)
+        for row, place in enumerate(places):
+            pixels[row] = read_image(self.folder / self.ids[place], self.channels, self.image_size, self.resize)
         return pixels
 
     def _content(self) -> Content:

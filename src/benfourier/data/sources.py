@@ -39,9 +39,13 @@ class Source(ABC):
         """SHA-256 of everything that the source holds, in hexadecimal."""
         return digest_of(self._content())
 
-    @abstractmethod
     def pixels(self, indices: ArrayLike) -> NDArray[np.uint8]:
         """Returns the images at some places, (n, H, W, C); raises ImageError if one of them cannot be read."""
+        return self._pixels(checked_indices(indices, len(self)))
+
+    @abstractmethod
+    def _pixels(self, places: NDArray[np.intp]) -> NDArray[np.uint8]:
+        """A copy of the images at some places."""
 
     @abstractmethod
     def _content(self) -> Content:
@@ -69,10 +73,9 @@ class ArraySource(Source):
         check_ids(ids, len(images), self.name)
         _set(self, images=images, labels=labels, classes=classes, ids=ids)
 
-    def pixels(self, indices: ArrayLike) -> NDArray[np.uint8]:
-        """Returns a copy of the images at some places, (n, H, W, C)."""
-        copy: NDArray[np.uint8] = self.images[checked_indices(indices, len(self))]
-        return copy
+    def _pixels(self, places: NDArray[np.intp]) -> NDArray[np.uint8]:
+        pixels: NDArray[np.uint8] = self.images[places]
+        return pixels
 
     def _content(self) -> Content:
         return (*self.ids, "classes", *self.classes, self.labels, self.images)
@@ -107,9 +110,8 @@ class GroupedSource(Source):
         names = [name for name in group_of_class(self.groups) if isinstance(name, str)]
         return empty + [name for name in names if name not in self.source.classes]
 
-    def pixels(self, indices: ArrayLike) -> NDArray[np.uint8]:
-        """Returns the images at some places, (n, H, W, C); raises ImageError if one of them cannot be read."""
-        return self.source.pixels(self.rows[checked_indices(indices, len(self))])
+    def _pixels(self, places: NDArray[np.intp]) -> NDArray[np.uint8]:
+        return self.source.pixels(self.rows[places])
 
     def _content(self) -> Content:
         return (self.source.digest, *self.classes, self.rows, self.labels)
@@ -135,9 +137,8 @@ class SubsetSource(Source):
         source = self.source
         _set(self, name=source.name, classes=source.classes, ids=ids, labels=source.labels[rows], rows=rows)
 
-    def pixels(self, indices: ArrayLike) -> NDArray[np.uint8]:
-        """Returns the images at some places, (n, H, W, C); raises ImageError if one of them cannot be read."""
-        return self.source.pixels(self.rows[checked_indices(indices, len(self))])
+    def _pixels(self, places: NDArray[np.intp]) -> NDArray[np.uint8]:
+        return self.source.pixels(self.rows[places])
 
     def _content(self) -> Content:
         return (self.source.digest, self.rows)
@@ -163,14 +164,12 @@ class JoinedSource(Source):
         name = " + ".join(source.name for source in self.sources)
         _set(self, name=name, classes=first.classes, ids=ids, labels=labels)
 
-    def pixels(self, indices: ArrayLike) -> NDArray[np.uint8]:
-        """Returns the images at some places, (n, H, W, C); raises ImageError if one of them cannot be read."""
-        chosen = checked_indices(indices, len(self))
+    def _pixels(self, places: NDArray[np.intp]) -> NDArray[np.uint8]:
         ends = np.cumsum([len(source) for source in self.sources])
-        owner = np.searchsorted(ends, chosen, side="right")
+        owner = np.searchsorted(ends, places, side="right")
         starts = ends - [len(source) for source in self.sources]
-        parts = [source.pixels(chosen[owner == n] - starts[n]) for n, source in enumerate(self.sources)]
-        pixels = np.empty((len(chosen), *parts[0].shape[1:]), np.uint8)
+        parts = [source.pixels(places[owner == n] - starts[n]) for n, source in enumerate(self.sources)]
+        pixels = np.empty((len(places), *parts[0].shape[1:]), np.uint8)
         for place, part in enumerate(parts):
             if part.shape[1:] != pixels.shape[1:]:
                 raise InputError(f"{self.name}: images are {pixels.shape[1:]} and {part.shape[1:]}; give them one size")
