@@ -1,5 +1,6 @@
 """Options of detectors and attacks: frozen fields with their checks beside them, and classes by id."""
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
@@ -155,3 +156,12 @@ def check_known_options(name: str, options: Mapping[str, Any], known: Sequence[s
             hint = f"; did you mean {near[0]!r}?" if near else ""
             allowed = ", ".join(sorted(known)) or "none"
             raise OptionError(f"{name} has no option {option!r}; its options: {allowed}{hint}")
+
+
+def check_json(name: str, value: Any) -> Any:
+    """Returns a value as it comes back from a file, tuples as lists and all keys text, or raises OptionError."""
+    try:
+        return json.loads(json.dumps(value, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        advice = "use text, finite numbers, lists and mappings"
+        raise OptionError(f"{name} cannot be written as JSON ({error}); {advice}") from error

@@ -25,6 +25,7 @@ from benfourier.models.classifier import Classifier, check_classifier
 from benfourier.models.forward import batch_slices
 from benfourier.models.identity import classifier_digest
 from benfourier.models.weights import weights_digest
+from benfourier.options import check_json
 from benfourier.store.artifact import Arrays, digest_of
 from benfourier.store.cache import Cache, fetch, open_cache
 
@@ -132,13 +133,7 @@ def _attacks_by_label(attacks: Attacks) -> dict[str, Attack]:
         )
     methods = {label: apply.attack_from(each, {}) for label, each in attacks.items()}
     for label, method in methods.items():
-        try:
-            json.dumps(method.as_dict(), allow_nan=False)
-        except (TypeError, ValueError) as error:
-            raise OptionError(
-                f"the options of {label} cannot be written as JSON ({error}); examples hold the options they were made "
-                "with: use text, numbers and lists"
-            ) from error
+        check_json(f"the options of {label}", method.as_dict())  # examples hold the options they were made with
     return methods
 
 

@@ -1,6 +1,5 @@
 """Clean images with their noisy and adversarial twins: what detectors are fitted to and measured on."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -15,12 +14,14 @@ from torch import Tensor
 from benfourier.data.images import LabelledImages
 from benfourier.data.sources import check_ids, checked_indices
 from benfourier.errors import ImageError, InputError, StoreError, check_choice, check_number, check_seed, check_whole
+from benfourier.options import check_json
 from benfourier.store import artifact
 
 KIND = "benfourier-examples"
 SCHEMA = artifact.SCHEMAS[KIND]
 # Names of the groups of arrays in a file, by field.
 GROUPS = {"noisy": "noisy", "adversarial": "attacked", "success": "success"}
+DTYPES = {"labels": torch.int64, "success": torch.bool}  # images are float32
 Counts = tuple[tuple[str, int], ...]
 
 
@@ -64,11 +65,10 @@ class Examples:
         for name in (*GROUPS, "noise_levels"):
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
         object.__setattr__(self, "ids", tuple(self.ids))
-        object.__setattr__(self, "options", _as_json(self.options))
+        object.__setattr__(self, "options", MappingProxyType(check_json("options", dict(self.options))))
         object.__setattr__(self, "counts", _checked_counts(self.counts))
         self._check_names()
-        self._check_images()
-        self._check_rows()
+        self._check_tensors()
         check_ids(self.ids, len(self), "examples")
         check_seed(self.seed)
         for name, level in self.noise_levels.items():
@@ -86,26 +86,28 @@ class Examples:
         if len(set(kinds)) < len(kinds):
             raise InputError(f"kinds of images are called {', '.join(kinds)}; each needs a name of its own")
 
-    def _check_images(self) -> None:
-        twins = {f"noisy[{name!r}]": images for name, images in self.noisy.items()}
-        twins |= {f"adversarial[{name!r}]": images for name, images in self.adversarial.items()}
-        for name, images in {"clean": self.clean, **twins}.items():
-            _check_tensor(name, images, torch.float32)
-            if images.ndim != 4 or images.shape != self.clean.shape or images.numel() == 0:
-                problem = f"{name} has shape {tuple(images.shape)} and clean {tuple(self.clean.shape)}"
-                raise ImageError(f"{problem}; all must have the same (N, C, H, W), none of these 0")
-            bad = (~images.isfinite()).flatten(1).any(1).nonzero().flatten().tolist()
-            if bad:
-                raise ImageError(f"{name} holds NaN or infinity in the rows {bad[:5]}; every pixel must be a number")
-
-    def _check_rows(self) -> None:
-        masks = {f"success[{attack!r}]": mask for attack, mask in self.success.items()}
-        for name, rows in {"labels": self.labels, **masks}.items():
-            _check_tensor(name, rows, torch.int64 if name == "labels" else torch.bool)
-            if rows.shape != (len(self),):
-                raise InputError(f"{name} has shape {tuple(rows.shape)}; it must be ({len(self)},), one per image")
+    def _check_tensors(self) -> None:
+        named = {"clean": self.clean, "labels": self.labels}
+        named |= {f"{group}[{name!r}]": tensor for group in GROUPS for name, tensor in getattr(self, group).items()}
+        for name, tensor in named.items():
+            dtype = DTYPES.get(name.partition("[")[0], torch.float32)
+            if not isinstance(tensor, Tensor) or tensor.dtype != dtype:
+                kind = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
+                raise InputError(f"{name} is {kind}; it must be a tensor of {dtype}")
+            if dtype == torch.float32:
+                self._check_images(name, tensor)
+            elif tensor.shape != (len(self),):
+                raise InputError(f"{name} has shape {tuple(tensor.shape)}; it must be ({len(self)},), one per image")
         if self.labels.min() < 0:
             raise InputError(f"label {int(self.labels.min())} is unknown; labels count classes from 0")
+
+    def _check_images(self, name: str, images: Tensor) -> None:
+        if images.ndim != 4 or images.shape != self.clean.shape or images.numel() == 0:
+            problem = f"{name} has shape {tuple(images.shape)} and clean {tuple(self.clean.shape)}"
+            raise ImageError(f"{problem}; all must have the same (N, C, H, W), none of these 0")
+        bad = (~images.isfinite()).flatten(1).any(1).nonzero().flatten().tolist()
+        if bad:
+            raise ImageError(f"{name} holds NaN or infinity in the rows {bad[:5]}; every pixel must be a number")
 
     def __len__(self) -> int:
         return len(self.clean)
@@ -192,18 +194,3 @@ def _checked_counts(counts: Sequence[tuple[str, int]]) -> Counts:
             problem = f"{count} images are left after {name!r} and {before} before"
             raise InputError(f"{problem}; a step can only remove images")
     return tuple(pairs)
-
-
-def _check_tensor(name: str, value: Any, dtype: torch.dtype) -> None:
-    if not isinstance(value, Tensor) or value.dtype != dtype:
-        kind = value.dtype if isinstance(value, Tensor) else type(value).__name__
-        raise InputError(f"{name} is {kind}; it must be a tensor of {dtype}")
-
-
-def _as_json(options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Options as they come back from a file: tuples as lists, all keys text."""
-    try:
-        return MappingProxyType(json.loads(json.dumps(dict(options), allow_nan=False)))
-    except (TypeError, ValueError) as error:
-        problem = f"options cannot be written as JSON ({error})"
-        raise InputError(f"{problem}; use text, numbers, lists and mappings") from error

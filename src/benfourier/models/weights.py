@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from benfourier.errors import ClassifierError, InputError, StoreError
+from benfourier.options import check_json
 from benfourier.store.artifact import digest_of, read_bytes, replace_file
 
 KIND = "benfourier-weights"
@@ -33,11 +34,7 @@ def save_weights(module: nn.Module, path: str | PathLike[str], **metadata: objec
     for name in ("kind", "tensors"):
         if name in metadata:
             raise InputError(f"metadata holds {name!r}, a name that the file itself uses; use another")
-    try:
-        manifest = json.dumps({"kind": KIND, "tensors": _digest(tensors), **metadata}, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        problem = f"the metadata cannot be written as JSON ({error})"
-        raise InputError(f"{problem}; use texts, finite numbers and lists") from error
+    manifest = json.dumps({"kind": KIND, "tensors": _digest(tensors), **check_json("the metadata", metadata)})
     copies = {name: tensor.cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}
     replace_file(path, lambda temporary: save_file(copies, temporary, {"format": "pt", "manifest": manifest}))
 
