@@ -77,9 +77,13 @@ def check_choice(name: str, value: object, allowed: Iterable[str]) -> None:
     """Raises OptionError unless value is one of the allowed words."""
     words = list(allowed)
     if value not in words:
-        near = get_close_matches(str(value), words, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise OptionError(f"{name} is {value!r}; allowed: {', '.join(words)}{hint}")
+        raise OptionError(f"{name} is {value!r}; allowed: {', '.join(words)}{near_word(value, words)}")
+
+
+def near_word(value: object, words: Iterable[str], otherwise: str = "") -> str:
+    """Returns the end of a message: "; did you mean" and the word most like the value, if one is like it."""
+    near = get_close_matches(str(value), list(words), n=1)
+    return f"; did you mean {near[0]!r}?" if near else otherwise
 
 
 def check_whole(name: str, value: object, *, least: int = 1, most: int | None = None) -> int:

@@ -4,11 +4,10 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from difflib import get_close_matches
 from functools import partial
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
-from benfourier.errors import OptionError, check_choice, check_number, check_switch, check_whole
+from benfourier.errors import OptionError, check_choice, check_number, check_switch, check_whole, near_word
 
 Check = Callable[[str, Any], Any]  # name and value, to the value as it is stored
 
@@ -152,10 +151,8 @@ def check_known_options(name: str, options: Mapping[str, Any], known: Sequence[s
     """Raises OptionError for the first option that a detector or attack does not have."""
     for option in options:
         if option not in known:
-            near = get_close_matches(option, known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
             allowed = ", ".join(sorted(known)) or "none"
-            raise OptionError(f"{name} has no option {option!r}; its options: {allowed}{hint}")
+            raise OptionError(f"{name} has no option {option!r}; its options: {allowed}{near_word(option, known)}")
 
 
 def check_json(name: str, value: Any) -> Any:

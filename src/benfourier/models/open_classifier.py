@@ -4,7 +4,6 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from difflib import get_close_matches
 from importlib import import_module
 from inspect import Parameter, signature
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from benfourier.errors import BenfourierError, ClassifierError, InputError, OptionError, check_whole
+from benfourier.errors import BenfourierError, ClassifierError, InputError, OptionError, check_whole, near_word
 from benfourier.models.classifier import Classifier
 from benfourier.models.training import TrainingOptions
 from benfourier.models.weights import fill_weights, load_weights
@@ -110,10 +109,8 @@ def _factory(model: str) -> Callable[..., object]:
     """What a text such as "package.module:factory" names."""
     home, _, name = model.partition(":")
     if not all(part.isidentifier() for part in (*home.split("."), *name.split("."))):
-        near = get_close_matches(model, ZOO, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
         problem = f"model {model!r} is no network of the zoo and not of the form package.module:factory"
-        raise InputError(f"{problem}; in the zoo: {', '.join(ZOO)}{hint}")
+        raise InputError(f"{problem}; in the zoo: {', '.join(ZOO)}{near_word(model, ZOO)}")
     try:
         target: Any = import_module(home)
     except (Exception, SystemExit) as error:  # a user's file can fail in any way when it is run
@@ -121,9 +118,7 @@ def _factory(model: str) -> Callable[..., object]:
         raise InputError(f"{problem}; check its name, and that it is installed or below the current folder") from error
     for part in name.split("."):
         if not hasattr(target, part):
-            near = get_close_matches(part, dir(target), n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else "; check its name"
-            raise InputError(f"module {home!r} has no {name!r}{hint}")
+            raise InputError(f"module {home!r} has no {name!r}{near_word(part, dir(target), '; check its name')}")
         target = getattr(target, part)
     if not callable(target) or isinstance(target, nn.Module):
         raise InputError(f"{model} is a {type(target).__name__}; it must be a function that returns a module")
