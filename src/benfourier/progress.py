@@ -2,42 +2,36 @@
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Event, Thread
-from typing import Protocol
 
 LINE_SECONDS = 30.0  # before the first plain line
 LINE_GROWTH = 0.2  # of the time that has passed: 13 lines in ten minutes, 22 in an hour
 
 
-class Advance(Protocol):
-    """What a bar hands out: call it when steps are done."""
-
-    def __call__(self, n: int, note: str = "") -> None:
-        """Counts n more steps; a note that is not empty is shown behind the bar until the next one."""
-        ...
-
-
 @dataclass(eq=False)
-class _Count:
-    """A bar that is open while plain lines are printed."""
+class Count:
+    """What a bar hands out: call it when steps are done, with a note to show behind the bar until the next one."""
 
     label: str
     total: int
     done: int = 0
     note: str = ""
+    draw: Callable[["Count"], None] | None = None  # None if no bar is drawn
 
     def __call__(self, n: int, note: str = "") -> None:
         self.done, self.note = self.done + n, note or self.note
+        if self.draw is not None:
+            self.draw(self)
 
     def __str__(self) -> str:
         note = f", {self.note}" if self.note else ""
         return f"{self.label}: {self.done:,} of {self.total:,}{note}"
 
 
-_counts: list[_Count] | None = None  # bars that are open, outermost first; None while no plain lines are printed
+_counts: list[Count] | None = None  # bars that are open, outermost first; None while no plain lines are printed
 
 
 def visible(show: bool | None) -> bool:
@@ -46,13 +40,13 @@ def visible(show: bool | None) -> bool:
 
 
 @contextmanager
-def bar(total: int, label: str, *, show: bool | None = None) -> Iterator[Advance]:
+def bar(total: int, label: str, *, show: bool | None = None) -> Iterator[Count]:
     """Yields advance(n, note=""); draws a bar on standard error while the block runs.
 
     With show=None it is drawn only on a terminal.
     """
+    count = Count(label, total)
     if not visible(show):
-        count = _Count(label, total)
         open_bars = _counts if show is None and _counts is not None else []
         open_bars.append(count)
         try:
@@ -69,11 +63,8 @@ def bar(total: int, label: str, *, show: bool | None = None) -> Iterator[Advance
     # elsewhere than on a terminal rich draws only what stays
     with Progress(*columns, console=console, transient=console.is_terminal) as drawn:
         task = drawn.add_task(label, total=total, note="")
-
-        def advance(n: int, note: str = "") -> None:
-            drawn.update(task, advance=n, note=note or drawn.tasks[task].fields["note"])
-
-        yield advance
+        count.draw = lambda count: drawn.update(task, completed=count.done, note=count.note)
+        yield count
 
 
 @contextmanager
