@@ -195,34 +195,30 @@ def _training_layout(module: nn.Module) -> Iterator[None]:
             part.training = mode
 
 
+@dataclass(eq=False)
 class Trainer:
-    """A classifier's module with its optimiser, images to learn from and images to be measured on, uint8 (N, C, H, W).
+    """A classifier's module with its optimiser."""
 
-    The stage names the draws of one of several trainings that follow one another; with the same draws again, a network
-    would meet moves and dropout that it knows by heart.
-    """
+    classifier: Classifier
+    options: TrainingOptions
+    images: LabelledImages  # to learn from, uint8 (N, C, H, W)
+    test_images: LabelledImages  # to be measured on
+    stage: str  # with the draws of an earlier stage a network would meet moves and dropout that it knows by heart
 
-    def __init__(
-        self,
-        classifier: Classifier,
-        options: TrainingOptions,
-        images: LabelledImages,
-        test_images: LabelledImages,
-        stage: str,
-    ) -> None:
-        self.classifier, self.module, self.options, self.stage = classifier, classifier.module, options, stage
-        self.images, self.test_images = images, test_images
-        _check_images(images, classifier)
-        _check_images(test_images, classifier)
+    def __post_init__(self) -> None:
+        self.module, options = self.classifier.module, self.options
+        for data in (self.images, self.test_images):
+            _check_images(data, self.classifier)
         parameters = [parameter for parameter in self.module.parameters() if parameter.requires_grad]
-        if not parameters or classifier.dtype not in (torch.float32, torch.float64):
-            problem = f"the module has {len(parameters)} parameters that learn, the first of all is {classifier.dtype}"
+        if not parameters or self.classifier.dtype not in (torch.float32, torch.float64):
+            learning = f"{len(parameters)} parameters that learn"
+            problem = f"the module has {learning}, the first of all is {self.classifier.dtype}"
             raise ClassifierError(f"{problem}; there must be some, in float32 or float64")
         self.optimiser = torch.optim.SGD(
             parameters, lr=options.rate, momentum=options.momentum, weight_decay=options.weight_decay, nesterov=True
         )
-        self.batch = min(options.batch, len(images))
-        self.steps = len(images) // self.batch  # the few images left over are others in each epoch
+        self.batch = min(options.batch, len(self.images))
+        self.steps = len(self.images) // self.batch  # the few images left over are others in each epoch
 
     def epoch(self, number: int, *, show_progress: bool | None = None) -> Epoch:
         """Returns the result of one epoch; all its draws depend on the seed and its number only."""
@@ -250,7 +246,7 @@ class Trainer:
         options, classifier = self.options, self.classifier
         pixels = augment(self.images.images.permute(0, 2, 3, 1)[rows], options.shift, draws, flips=options.flips)
         pixels = pixels.permute(0, 3, 1, 2)  # (N, C, H, W), channels last in memory
-        images = classifier.normalise(_in_bounds(pixels, classifier))
+        images = _prepare(pixels, classifier)
         labels = self.images.labels[rows].to(classifier.device)
         self.optimiser.zero_grad()
         with torch.autocast(classifier.device.type, torch.bfloat16, enabled=options.bf16):
@@ -274,7 +270,7 @@ class Trainer:
         correct = 0
         with torch.no_grad():
             for pixels, labels in zip(torch.split(data.images, size), torch.split(data.labels, size), strict=True):
-                images = self.classifier.normalise(_in_bounds(pixels, self.classifier))
+                images = _prepare(pixels, self.classifier)
                 correct += int((logits_of(self.module(images), len(images)).argmax(1).cpu() == labels).sum())
         return correct
 
@@ -298,11 +294,11 @@ def augment(pixels: Tensor, shift: int, generator: torch.Generator, *, flips: bo
 
 def _check_images(data: LabelledImages, classifier: Classifier) -> None:
     """Raises an error unless the module can be run on the images and has a logit for each label."""
-    first = _in_bounds(data.images[:2], classifier)
+    first = from_pixels(data.images[:2], classifier)
     classifier.check_images(first)
     try:
         with torch.no_grad():
-            classes = logits_of(classifier.module.eval()(classifier.normalise(first)), len(first)).shape[1]
+            classes = classifier.logits(first).shape[1]
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
         problem = f"the module cannot be run on images of shape {tuple(first.shape[1:])}: {error}"
         raise ClassifierError(f"{problem}; give images of the size it is made for") from error
@@ -311,6 +307,6 @@ def _check_images(data: LabelledImages, classifier: Classifier) -> None:
         raise InputError(f"{problem}; make the network with more classes, or give other images")
 
 
-def _in_bounds(pixels: Tensor, classifier: Classifier) -> Tensor:
-    """8-bit images in the classifier's bounds, on its device and of its dtype."""
-    return from_pixels(pixels.to(classifier.device), classifier, classifier.dtype)
+def _prepare(pixels: Tensor, classifier: Classifier) -> Tensor:
+    """8-bit images as they enter the module."""
+    return classifier.normalise(from_pixels(pixels.to(classifier.device), classifier, classifier.dtype))
