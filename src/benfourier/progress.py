@@ -13,7 +13,7 @@ LINE_GROWTH = 0.2  # of the time that has passed: 13 lines in ten minutes, 22 in
 
 @dataclass(eq=False)
 class Count:
-    """What a bar hands out: call it when steps are done, with a note to show behind the bar until the next one."""
+    """What a bar hands out: call it when steps are done."""
 
     label: str
     total: int
@@ -22,6 +22,7 @@ class Count:
     draw: Callable[["Count"], None] | None = None  # None if no bar is drawn
 
     def __call__(self, n: int, note: str = "") -> None:
+        """Counts n more steps; a note that is not empty is shown behind the bar until the next one."""
         self.done, self.note = self.done + n, note or self.note
         if self.draw is not None:
             self.draw(self)
