@@ -19,7 +19,8 @@ same phrase to the same fault everywhere.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from numbers import Real
 from typing import TYPE_CHECKING
@@ -71,6 +72,16 @@ class StoreError(BenfourierError):
 
 class MissingExtraError(BenfourierError, ImportError):
     """An optional dependency is not installed."""
+
+
+@contextmanager
+def optional_import(need: str, extra: str, otherwise: str = "") -> Iterator[None]:
+    """Turns a failing import in the block into MissingExtraError with the command that installs the extra."""
+    try:
+        yield
+    except ImportError as error:
+        command = f"pip install 'benfourier[{extra}]'{otherwise}"
+        raise MissingExtraError(f"{need}, which cannot be imported ({error}); {command}") from error
 
 
 def check_choice(name: str, value: object, allowed: Iterable[str]) -> None:

@@ -8,9 +8,9 @@ from typing import ClassVar
 from torch import Tensor
 
 from benfourier.attacks.attack import Attack, register_attack
-from benfourier.attacks.foreign import ForeignModel, optional_import, run_foreign
+from benfourier.attacks.foreign import ForeignModel, run_foreign
 from benfourier.attacks.run import AttackRun
-from benfourier.errors import ClassifierError
+from benfourier.errors import ClassifierError, optional_import
 from benfourier.options import number, word
 
 LEAST_CLASSES = 4  # its loss compares the four highest logits
@@ -30,7 +30,7 @@ class AutoAttack(Attack):
 
     def run(self, run: AttackRun) -> None:
         """Records what the four attacks find."""
-        with optional_import("autoattack"):
+        with optional_import("autoattack is run by pyautoattack", "autoattack"):
             import pyautoattack
         classes = run.logits(run.clean[run.rows], run.rows).shape[1]
         if classes < LEAST_CLASSES:

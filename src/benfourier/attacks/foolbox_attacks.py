@@ -1,6 +1,7 @@
 """Any attack of Foolbox 3 by the name of its class: `foolbox:EADAttack`. The only module that imports Foolbox."""
 
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from inspect import isabstract, signature
@@ -9,9 +10,9 @@ from typing import Any, ClassVar, Self
 from torch import Tensor
 
 from benfourier.attacks.attack import Attack, register_attack
-from benfourier.attacks.foreign import ForeignModel, optional_import, run_foreign
+from benfourier.attacks.foreign import ForeignModel, run_foreign
 from benfourier.attacks.run import AttackRun
-from benfourier.errors import OptionError, check_choice
+from benfourier.errors import OptionError, check_choice, optional_import
 from benfourier.options import check_known_options, number
 
 
@@ -77,6 +78,7 @@ class FoolboxAttack(Attack):
 
 def _foolbox() -> Any:
     os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")  # its GitPython complains about machines that have no git
-    with optional_import("foolbox"):
+    with optional_import("attacks of Foolbox are run by foolbox", "foolbox"), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Please import `gaussian_filter`", DeprecationWarning)
         import foolbox
     return foolbox

@@ -2,7 +2,6 @@
 
 import pickle
 import random
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -11,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from benfourier.attacks.run import AttackRun, margins
-from benfourier.errors import MissingExtraError
 
 ForeignAttack = Callable[["ForeignModel", Tensor, Tensor, int], Tensor]  # model, images in [0, 1], labels, seed
 
@@ -79,16 +77,3 @@ def seeded_globals(seed: int) -> Iterator[Callable[[], bool]]:
         finally:
             random.setstate(python)
             np.random.set_state(numpy)
-
-
-@contextmanager
-def optional_import(extra: str) -> Iterator[None]:
-    """Turns a failing import in the block into MissingExtraError with the command that installs the extra."""
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Please import `gaussian_filter`", DeprecationWarning)  # by foolbox
-            yield
-    except ImportError as error:
-        raise MissingExtraError(
-            f"the extra {extra!r} cannot be imported ({error}); install it with: pip install 'benfourier[{extra}]'"
-        ) from error

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benfourier.data.sources import ArraySource, checked_images, checked_labels, numbered_ids
-from benfourier.errors import InputError, MissingExtraError, OptionError, check_choice
+from benfourier.errors import InputError, OptionError, check_choice, optional_import
 
 FilePath = str | PathLike[str]
 Reader = Callable[[FilePath, str | None], ArraySource]
@@ -226,11 +226,8 @@ def _key_suffix(keys: Sequence[str], part: str | None, path: Path) -> str:
 def embedded(name: str) -> ArraySource:
     """Returns "mnist-5k" (5000 MNIST images, 28×28) or "digits" (1797 images, 8×8)."""
     check_choice("embedded source", name, EMBEDDED)
-    try:
+    with optional_import(f"{name} is carried by {EMBEDDED[name].partition('.')[0]}", "embedded"):
         module = import_module(EMBEDDED[name])
-    except ImportError as error:
-        problem = f"{name} is carried by {EMBEDDED[name].partition('.')[0]}, which cannot be imported ({error})"
-        raise MissingExtraError(f"{problem}; pip install 'benfourier[embedded]'") from error
     if name == "digits":
         values, labels = module.load_digits(return_X_y=True)
         images = np.rint(values * (255 / 16)).astype(np.uint8).reshape(-1, 8, 8, 1)  # 0..16 spread over 0..255

