@@ -5,6 +5,7 @@ import inspect
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ a `BenfourierError`.
 """
 SECTION = re.compile(r"(Args|Attributes|Returns|Raises):")
 ENTRY = re.compile(r"    (\*{0,2}\w+): (.*)")
+FIELD = re.compile(r"    (\w+): .*?  # (?!noqa|type:)(.*)")  # a field of a record with the comment beside it
 NOISE = (
     (re.compile(r"numpy\.ndarray\[tuple\[typing\.Any, \.\.\.\], numpy\.dtype\[(?:numpy\.)?(\w+)\]\]"), r"NDArray[\1]"),
     (re.compile(r"\b(?:[a-z_]\w*\.)+(?=[A-Za-z])"), ""),  # modules of types
@@ -50,6 +52,11 @@ def page() -> str:
 def _of(name: str, thing: Any) -> str:
     """One public name, with the public methods of a class."""
     lines = [f"## {name}", "", f"```text\n{name}{_signature(thing)}\n```", "", *_doc_lines(thing)]
+    if is_dataclass(thing):
+        names = {each.name for each in fields(thing) if not each.name.startswith("_")}
+        matches = [FIELD.fullmatch(line) for line in inspect.getsource(thing).splitlines()]
+        described = [f"- `{match[1]}`: {match[2]}" for match in matches if match and match[1] in names]
+        lines += ["", "**Fields**", "", *described] if described else []
     if inspect.isclass(thing) and not issubclass(thing, Exception):
         for own, part in _methods(thing):
             lines += ["", f"### {name}.{own}", "", f"```text\n{own}{_signature(part)}\n```", "", *_doc_lines(part)]

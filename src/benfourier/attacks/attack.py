@@ -44,34 +44,20 @@ class AttackResult:
 
     A row that failed holds the clean image, and its distances are infinite. `images` is on the device of the clean
     images; everything else is on the CPU.
-
-    Args:
-        name: id of the attack.
-        options: every option by name, also those left at their default.
-        seed: of all random draws.
-        ids: one id per image; its draws depend on it.
-        images: (N, C, H, W), within the classifier's bounds.
-        success: (N,), True where a last forward pass over exactly these images gives another class.
-        already: (N,), True where the clean image is misclassified, so that nothing was added to it.
-        l2: (N,), Euclidean length of the perturbation, in pixel values, float64.
-        linf: (N,), largest absolute value of the perturbation, in pixel values, float64.
-        calls: (N,), forward and backward passes of each image, the checks before and after included.
-        seconds: time that the whole call took.
-        cached: how many of the images came from the cache.
     """
 
-    name: str
-    options: Mapping[str, Any]
-    seed: int
-    ids: tuple[str, ...]
-    images: Tensor
-    success: Tensor
-    already: Tensor
-    l2: Tensor
-    linf: Tensor
-    calls: Tensor
-    seconds: float
-    cached: int = 0
+    name: str  # id of the attack
+    options: Mapping[str, Any]  # every option by name, also those left at their default
+    seed: int  # of all random draws
+    ids: tuple[str, ...]  # one id per image; its draws depend on it
+    images: Tensor  # (N, C, H, W), within the classifier's bounds
+    success: Tensor  # (N,), True where a last forward pass over exactly these images gives another class
+    already: Tensor  # (N,), True where the clean image is misclassified, so that nothing was added to it
+    l2: Tensor  # (N,), Euclidean length of the perturbation, in pixel values, float64
+    linf: Tensor  # (N,), largest absolute value of the perturbation, in pixel values, float64
+    calls: Tensor  # (N,), forward and backward passes of each image, the checks before and after included
+    seconds: float  # time that the whole call took
+    cached: int = 0  # how many of the images came from the cache
 
     @property
     def median_l2(self) -> float:

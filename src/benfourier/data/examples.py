@@ -35,31 +35,18 @@ class ExamplePart(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """N source images, row by row: clean, with noise, and as each attack left them.
+    """N source images, row by row: clean, with noise, and as each attack left them."""
 
-    Args:
-        clean: float32 (N, C, H, W).
-        noisy: by name of the level, the same with Gaussian noise; one level is called "noisy".
-        adversarial: by attack, the same as that attack left them, whether it succeeded or not; may be empty.
-        success: by attack, bool (N,): where it succeeded.
-        labels: int64 (N,), the true classes.
-        ids: source image of each row, unique.
-        noise_levels: standard deviation of each noise, in pixel values, by the names of noisy.
-        counts: steps with the number of images left after each; the last count is N.
-        seed: of the draws that made the examples.
-        options: what else they were made with, as JSON can hold it.
-    """
-
-    clean: Tensor
-    noisy: Mapping[str, Tensor]
-    adversarial: Mapping[str, Tensor]
-    success: Mapping[str, Tensor]
-    labels: Tensor
-    ids: tuple[str, ...]
-    noise_levels: Mapping[str, float]
-    counts: Counts
-    seed: int
-    options: Mapping[str, Any] = field(default_factory=dict)
+    clean: Tensor  # float32 (N, C, H, W)
+    noisy: Mapping[str, Tensor]  # by name of the level, the same with Gaussian noise; one level is called "noisy"
+    adversarial: Mapping[str, Tensor]  # by attack, the same as it left them, successful or not; may be empty
+    success: Mapping[str, Tensor]  # by attack, bool (N,): where it succeeded
+    labels: Tensor  # int64 (N,), the true classes
+    ids: tuple[str, ...]  # source image of each row, unique
+    noise_levels: Mapping[str, float]  # standard deviation of each noise, in pixel values, by the names of noisy
+    counts: Counts  # steps with the number of images left after each; the last count is N
+    seed: int  # of the draws that made the examples
+    options: Mapping[str, Any] = field(default_factory=dict)  # what else they were made with, as JSON can hold it
 
     def __post_init__(self) -> None:
         for name in (*GROUPS, "noise_levels"):

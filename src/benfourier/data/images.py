@@ -17,17 +17,11 @@ from benfourier.progress import bar
 
 @dataclass(frozen=True, eq=False)
 class LabelledImages:
-    """Images with their true classes.
+    """Images with their true classes."""
 
-    Args:
-        images: (N, C, H, W): uint8 as read from a source, or floating within a classifier's bounds.
-        labels: int64 (N,), the true classes.
-        ids: source image of each row, unique; by default the row as text: "0", "1" and so on.
-    """
-
-    images: Tensor
-    labels: Tensor
-    ids: tuple[str, ...] = ()
+    images: Tensor  # (N, C, H, W): uint8 as read from a source, or floating within a classifier's bounds
+    labels: Tensor  # int64 (N,), the true classes
+    ids: tuple[str, ...] = ()  # source image of each row, unique; by default the row as text: "0", "1" and so on
 
     def __post_init__(self) -> None:
         labels = torch.as_tensor(self.labels)
