@@ -18,10 +18,10 @@ Every message says what is wrong with which value, what is allowed, and what to 
 same phrase to the same fault everywhere.
 """
 
-import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
+from math import inf, isfinite, nan
 from numbers import Real
 from typing import TYPE_CHECKING
 
@@ -107,27 +107,17 @@ def check_whole(name: str, value: object, *, least: int = 1, most: int | None = 
 
 
 def check_number(
-    name: str,
-    value: object,
-    *,
-    above: float = -math.inf,
-    least: float = -math.inf,
-    below: float = math.inf,
-    most: float = math.inf,
-    finite: bool = True,
+    name: str, value: object, *, above: float = -inf, least: float = -inf, below: float = inf, most: float = inf
 ) -> float:
-    """Returns value as a float, or raises OptionError unless it is a number in that range.
+    """Returns value as a float, or raises OptionError unless it is a finite number in that range.
 
     The bounds `least` and `most` are allowed themselves, `above` and `below` are not.
     """
-    number = math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
-    # NaN fails every comparison; open bounds that are infinite must not refuse infinity
-    inside = (number > above or above == -math.inf) and (number < below or below == math.inf)
-    if math.isnan(number) or not (inside and least <= number <= most) or (finite and math.isinf(number)):
+    number = nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
+    if not (isfinite(number) and above < number < below and least <= number <= most):
         sides = (("above", above), ("of at least", least), ("below", below), ("of at most", most))
-        limits = " and ".join(f"{side} {bound:g}" for side, bound in sides if math.isfinite(bound))
-        kind = "a finite number" if finite and not limits else "a number"
-        raise OptionError(f"{name} is {value!r}; it must be {kind} {limits}".rstrip())
+        limits = " and ".join(f"{side} {bound:g}" for side, bound in sides if isfinite(bound))
+        raise OptionError(f"{name} is {value!r}; it must be {f'a number {limits}' if limits else 'a finite number'}")
     return number
 
 

@@ -21,8 +21,10 @@ _SMALL = 1e-20
 
 def check_shape(shape: float) -> None:
     """Raises OptionError unless shape is a positive number or infinity."""
+    if shape == math.inf:
+        return
     try:
-        check_number("shape", shape, above=0, finite=False)
+        check_number("shape", shape, above=0)
     except OptionError as error:
         raise OptionError(f"{error} (1 Laplace, 2 Gaussian, inf uniform)") from None
 
