@@ -35,26 +35,18 @@ OTHER_FAULTS = (UserWarning, struct.error, zlib.error)
 
 
 def read_image(
-    file: FilePath | bytes,
-    channels: int,
-    size: tuple[int, int] | None = None,
-    rule: str = "exact",
+    file: FilePath | bytes,  # a file of one of the FORMATS, or the content of one
+    channels: int,  # 1 for grey, 3 for colour
+    size: tuple[int, int] | None = None,  # height and width that it is brought to; None leaves it as it is
+    rule: str = "exact",  # how: see `resize`
     *,
-    name: str | None = None,
-    pixel_limit: int = PIXEL_LIMIT,
+    name: str | None = None,  # what messages call it; by default the path, or "the image"
+    pixel_limit: int = PIXEL_LIMIT,  # files whose header states more are refused before they are decoded
 ) -> NDArray[np.uint8]:
     """Returns the picture in a file, upright, as uint8 (height, width, channels).
 
     Palettes, CMYK and 1-bit files become plain channels, colour becomes grey by luma, an opaque alpha channel is
     dropped. Transparency, several frames and more than 8 bits per channel are refused.
-
-    Args:
-        file: a BMP, GIF, JPEG, PNG, PPM, TIFF or WebP file, or the content of one.
-        channels: 1 for grey, 3 for colour.
-        size: height and width that it is brought to; None leaves it as it is.
-        rule: how, one of RESIZE_RULES: see `resize`.
-        name: what messages call the picture; by default the path, or "the image".
-        pixel_limit: files whose header states more pixels are refused before they are decoded.
     """
     if channels not in (1, 3):
         raise OptionError(f"channels is {channels!r}; allowed: 1 for grey, 3 for colour")

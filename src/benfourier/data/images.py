@@ -81,13 +81,9 @@ def content_ids(images: Tensor) -> tuple[str, ...]:
 def read(
     source: Source, rows: ArrayLike | None = None, unreadable: Unreadable = None, *, show: bool | None = None
 ) -> LabelledImages:
-    """Returns images of a source, uint8 (N, C, H, W).
+    """Returns images of a source, uint8 (N, C, H, W): those of some rows, by default all.
 
-    Args:
-        source: where the images come from.
-        rows: which images; None for all.
-        unreadable: a list to which images that cannot be read are added; None raises ImageError at the first one.
-        show: True or False to force a progress bar; None draws it only on a terminal.
+    Images that cannot be read are added to the list `unreadable`; without one, the first raises ImageError.
     """
     chosen = checked_indices(range(len(source)) if rows is None else rows, len(source))
     parts: list[LabelledImages] = []
