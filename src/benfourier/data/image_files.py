@@ -5,7 +5,6 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,8 @@ from PIL.ImageFile import ImageFile
 from PIL.TiffImagePlugin import TiffImageFile
 
 from benfourier.errors import ImageError, OptionError, check_choice, check_whole
+from benfourier.store.artifact import FilePath
 
-FilePath = str | PathLike[str]
 # Decoders of plain pixels only: Pillow's EPS reader, for one, starts another program.
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 BILINEAR = Image.Resampling.BILINEAR

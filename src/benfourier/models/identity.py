@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from importlib.metadata import version
-from os import PathLike
 from typing import Any
 
 import torch
@@ -11,7 +10,7 @@ from torch import nn
 from benfourier.errors import ClassifierError, InputError, StoreError
 from benfourier.models.classifier import Classifier
 from benfourier.models.weights import weights_digest
-from benfourier.store.artifact import digest_of
+from benfourier.store.artifact import FilePath, digest_of
 
 IMAGE_OPTIONS = ("bounds", "mean", "std", "size", "channels", "resize", "classes")  # how images enter the network
 NOISE_IMAGES = 3
@@ -46,9 +45,7 @@ def describe_classifier(classifier: Classifier) -> dict[str, Any]:
     return description
 
 
-def classifier_from_description(
-    path: str | PathLike[str], description: Mapping[str, Any], module: nn.Module
-) -> Classifier:
+def classifier_from_description(path: FilePath, description: Mapping[str, Any], module: nn.Module) -> Classifier:
     """Returns a module as the classifier that a file describes; whether it is the same one is not yet checked."""
     try:
         options: dict[str, Any] = {name: description[name] for name in IMAGE_OPTIONS}
@@ -58,7 +55,7 @@ def classifier_from_description(
 
 
 def check_same_classifier(
-    path: str | PathLike[str], description: Mapping[str, Any], shape: tuple[int, ...], classifier: Classifier
+    path: FilePath, description: Mapping[str, Any], shape: tuple[int, ...], classifier: Classifier
 ) -> None:
     """Raises StoreError unless the classifier is the one that a file describes; shape is (C, H, W) of its images."""
     try:

@@ -17,14 +17,14 @@ from benfourier.data.sources import Source
 from benfourier.data.splits import stratified_order
 from benfourier.errors import ImageError, check_choice, check_whole
 from benfourier.models.classifier import Classifier
+from benfourier.store.artifact import FilePath
 
-Path = str | PathLike[str]
 LAYOUTS = ("NHWC", "NCHW")
 LEVELS = 255  # greatest 8-bit value
 
 
 def load_images(
-    source: Path | bytes | Sequence[Path] | NDArray[np.uint8] | Tensor,
+    source: FilePath | bytes | Sequence[FilePath] | NDArray[np.uint8] | Tensor,
     classifier: Classifier,
     *,
     layout: str | None = None,
@@ -100,7 +100,7 @@ def encode_png(image: Tensor, classifier: Classifier) -> bytes:
     return content.getvalue()
 
 
-def _files(source: Any) -> list[Path | bytes]:
+def _files(source: Any) -> list[FilePath | bytes]:
     """The files in a source, one or many; or the content of one."""
     if isinstance(source, bytes):
         return [source]

@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from benfourier.models.classifier import Classifier
 from benfourier.models.images import from_pixels
 from benfourier.models.module import logits_of
 from benfourier.options import CheckedOptions, number, switch, whole
+from benfourier.store.artifact import FilePath
 
 WARM_UP = 0.3  # share of the steps in which the rate rises
 FIRST_RATE = 1 / 25  # of the greatest rate, where it begins
@@ -100,7 +100,7 @@ def train(
     test_limit: int | None = None,
     stop_when_fitted: bool = False,
     stage: str = "",
-    checkpoint: str | PathLike[str] | None = None,
+    checkpoint: FilePath | None = None,
     resume: bool = False,
     report: Callable[[int, Epoch], None] | None = None,
     show_progress: bool | None = None,

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping
 from hashlib import sha256
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 
 from benfourier.errors import ClassifierError, InputError, StoreError
 from benfourier.options import check_json
-from benfourier.store.artifact import digest_of, read_bytes, replace_file
+from benfourier.store.artifact import FilePath, digest_of, read_bytes, replace_file
 
 KIND = "benfourier-weights"
 COUNTER = "num_batches_tracked"  # of BatchNorm; many files leave it out, and no forward pass in eval mode reads it
@@ -25,7 +24,7 @@ DTYPES = {  # as safetensors calls them
 }
 
 
-def save_weights(module: nn.Module, path: str | PathLike[str], **metadata: object) -> None:
+def save_weights(module: nn.Module, path: FilePath, **metadata: object) -> None:
     """Writes the module's parameters and buffers, each in its own dtype, whole or not at all.
 
     The metadata are what else the file should tell, as JSON can hold it: the network's id, its options, its training.
@@ -39,7 +38,7 @@ def save_weights(module: nn.Module, path: str | PathLike[str], **metadata: objec
     replace_file(path, lambda temporary: save_file(copies, temporary, {"format": "pt", "manifest": manifest}))
 
 
-def load_weights(module: nn.Module, path: str | PathLike[str], digest: str | None = None) -> dict[str, Any]:
+def load_weights(module: nn.Module, path: FilePath, digest: str | None = None) -> dict[str, Any]:
     """Fills the module from a safetensors file, and returns the file's metadata; those of other programs have none.
 
     The module is not touched unless all is well. It stays in its own dtypes and on its own devices.
@@ -49,7 +48,7 @@ def load_weights(module: nn.Module, path: str | PathLike[str], digest: str | Non
     return metadata
 
 
-def read_weights(path: str | PathLike[str], digest: str | None = None) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def read_weights(path: FilePath, digest: str | None = None) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Returns the tensors of a safetensors file by name, and its metadata; digest is the SHA-256 that it must have."""
     if digest is not None and Path(path).is_file():
         read_file(Path(path), digest, "get the right file, or another digest")
