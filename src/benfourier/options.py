@@ -90,6 +90,7 @@ class Options(CheckedOptions):
 
     id: ClassVar[str] = ""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    needs_variant: ClassVar[str] = ""  # what to add to the id if it alone is not enough
 
     @property
     def name(self) -> str:
@@ -134,6 +135,8 @@ class Registry(Generic[T]):
         kind = self[name]
         if variant:
             return kind.variant(variant, options)
+        if kind.needs_variant:
+            raise OptionError(f"{self._what} is {name!r}; {kind.needs_variant}")
         if preset is not None:
             check_choice(f"preset of {name}", preset, kind.presets)
             options = {**kind.presets[preset], **options}

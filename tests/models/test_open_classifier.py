@@ -117,7 +117,7 @@ def test_a_digest_without_weights_is_refused() -> None:
 
 def test_an_option_that_classifiers_do_not_have_is_refused() -> None:
     with pytest.raises(
-        OptionError, match="sise is no option of a classifier; allowed: classes, bounds, mean, std, size"
+        OptionError, match=r"a classifier has no option 'sise'; its options: bounds, channels, .*; did you mean 'size'"
     ):
         bf.open_classifier("lid-mnist", sise=28)
 

@@ -18,7 +18,6 @@ class Attack(Options, ABC):
     library: ClassVar[str] = ""  # distribution that does the work, if it is not ours; its version is in the cache key
     revision: ClassVar[int] = 1  # in the cache key too; raise it when the attack gives other images
     cost: ClassVar[int] = 1  # expensive attacks, those with a higher cost, are begun first
-    needs_variant: ClassVar[bool] = False  # whether the id alone is not enough, as in "foolbox:EADAttack"
 
     @property
     def margin(self) -> float:

@@ -16,24 +16,18 @@ from benfourier.errors import OptionError, check_choice, optional_import
 from benfourier.options import check_known_options, number
 
 
-def _check_class_name(name: str, value: Any) -> Any:
-    if not isinstance(value, str) or not value:
-        raise OptionError("attack is 'foolbox'; add the name of a class of Foolbox 3, as in 'foolbox:EADAttack'")
-    return value
-
-
 @register_attack
 @dataclass(frozen=True, kw_only=True)
 class FoolboxAttack(Attack):
     """An attack of Foolbox on images from 0 to 1; one that draws at random gets every image by itself."""
 
-    class_name: str = field(default="", metadata={"check": _check_class_name})
+    class_name: str
     arguments: Mapping[str, Any] = field(default_factory=dict)  # of its constructor
     # a multiple of the width of the bounds; None for attacks that look for the least perturbation
     eps: float | None = number(None, None, above=0)
     id: ClassVar[str] = "foolbox"
     library: ClassVar[str] = "foolbox"
-    needs_variant: ClassVar[bool] = True
+    needs_variant: ClassVar[str] = "add the name of a class of Foolbox 3, as in 'foolbox:EADAttack'"
 
     @property
     def name(self) -> str:

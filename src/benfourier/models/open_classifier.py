@@ -17,6 +17,7 @@ from benfourier.models.classifier import Classifier
 from benfourier.models.training import TrainingOptions
 from benfourier.models.weights import fill_weights, load_weights
 from benfourier.models.zoo import ZOO, ZooEntry
+from benfourier.options import check_known_options
 
 IMAGE_OPTIONS = ("bounds", "mean", "std", "size", "channels", "resize")
 
@@ -45,9 +46,7 @@ def open_classifier(
         image_options: keywords of Classifier, instead of the zoo network's own: size, channels, mean, std, bounds,
             resize.
     """
-    for name in image_options:
-        if name not in IMAGE_OPTIONS:
-            raise OptionError(f"{name} is no option of a classifier; allowed: classes, {', '.join(IMAGE_OPTIONS)}")
+    check_known_options("a classifier", image_options, ["classes", *IMAGE_OPTIONS])
     if digest is not None and weights is None:
         raise OptionError("digest is given without weights; it is the SHA-256 of the weights' file")
     names = None if classes is None or isinstance(classes, int) else tuple(classes)
