@@ -203,9 +203,9 @@ def test_labels_outside_given_classes_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_part_of_a_folder_without_a_table_is_refused(classed: Path) -> None:
-    with pytest.raises(OptionError, match="part is 'test', but a folder of images has none"):
+    with pytest.raises(OptionError, match=r"part or column 'test' is named, but there is no labels\.csv; leave it out"):
         open_source(f"{classed}:test")
-    with pytest.raises(OptionError, match=r"column is 'label', but there is no labels\.csv"):
+    with pytest.raises(OptionError, match=r"part or column 'label' is named, but there is no labels\.csv"):
         folder(classed, column="label")
 
 

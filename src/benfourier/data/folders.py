@@ -96,7 +96,7 @@ def folder(
         raise InputError(f"{where}: it is not a folder; give a folder of images")
     has_table = (where / TABLE).is_file()
     if column is not None and not has_table:
-        raise OptionError(f"{where}: column is {column!r}, but there is no {TABLE}; leave it out")
+        raise OptionError(f"{where}: part or column {column!r} is named, but there is no {TABLE}; leave it out")
     labels = _by_table(where / TABLE, column, classes) if has_table else _by_folder(where, classes)
     return FolderSource(where, *labels, channels, sides, resize)
 

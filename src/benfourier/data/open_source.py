@@ -43,8 +43,6 @@ def open_source(
     kind = kind_of_folder(path) if path.is_dir() else _kind_of_file(path)
     if kind is not None:
         return READERS[kind](path, part)
-    if part is not None and not (path / TABLE).is_file():
-        raise OptionError(f"{path}: part is {part!r}, but a folder of images has none; leave it out")
     return folder(path, column=part, classes=classes, channels=channels, size=size, resize=resize)
 
 
