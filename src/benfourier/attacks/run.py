@@ -43,8 +43,7 @@ class AttackRun:
 
     def forward(self, images: Tensor, memory_format: torch.memory_format = torch.preserve_format) -> Tensor:
         """Returns the logits; counts nothing."""
-        images = self.classifier.normalise(images).clone(memory_format=memory_format)  # the module may write into them
-        return logits_of(self.classifier.module(images), len(images))
+        return logits_of(self.classifier.module(self.classifier.prepare(images, memory_format)), len(images))
 
     def final_logits(self, images: Tensor) -> Tensor:
         """Returns the logits of all N images as a caller would get them, in the memory format that the images have."""
