@@ -48,8 +48,7 @@ def describe_classifier(classifier: Classifier) -> dict[str, Any]:
 def classifier_from_description(path: FilePath, description: Mapping[str, Any], module: nn.Module) -> Classifier:
     """Returns a module as the classifier that a file describes; whether it is the same one is not yet checked."""
     try:
-        options: dict[str, Any] = {name: description[name] for name in IMAGE_OPTIONS}
-        return Classifier(module, **options)
+        return Classifier(module, **{name: description[name] for name in IMAGE_OPTIONS})
     except (InputError, LookupError, TypeError) as error:
         raise StoreError(f"{path}: its description of the images is not usable ({error}); fit it again") from error
 
