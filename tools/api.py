@@ -52,7 +52,7 @@ def page() -> str:
 def _of(name: str, thing: Any) -> str:
     """One public name, with the public methods of a class."""
     lines = [f"## {name}", "", f"```text\n{name}{_signature(thing)}\n```", "", *_doc_lines(thing)]
-    if is_dataclass(thing):
+    if inspect.isclass(thing) and is_dataclass(thing):
         names = {each.name for each in fields(thing) if not each.name.startswith("_")}
         matches = [FIELD.fullmatch(line) for line in inspect.getsource(thing).splitlines()]
         described = [f"- `{match[1]}`: {match[2]}" for match in matches if match and match[1] in names]
