@@ -1,7 +1,9 @@
 """A detector, an attack, a metric and a figure are one file each: verbs, plans, files and reports then have them."""
 
 import importlib
+import os
 import re
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -158,6 +160,19 @@ def test_a_detector_is_one_file_of_less_than_forty_lines(tmp_path: Path, capsys:
     ledger = evaluated(capsys, tmp_path, detector="top-two")
     assert outcome_of(ledger, "top-two").cells[0].metrics["auroc"].value > 0.7  # of images at the boundary
     assert "top-two" in verb(capsys, "report", ledger)
+
+
+def test_a_plan_knows_what_the_module_of_the_network_registers_in_every_process(tmp_path: Path) -> None:
+    (tmp_path / "top_two.py").write_text(code_on("new_detector.md", "The largest logits"), encoding="utf-8")
+    (tmp_path / "fgsm.py").write_text(code_on("attacks.md", "FGSM "), encoding="utf-8")
+    network = "import fgsm, top_two\nfrom tests.evaluation.tiny import network\n"
+    (tmp_path / "my_model.py").write_text(network, encoding="utf-8")
+    plan = PLAN.format(attack="fgsm", detector="top-two").replace("tests.evaluation.tiny:", "my_model:")
+    (tmp_path / "small.toml").write_text(plan, encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "BENFOURIER_CACHE": str(tmp_path / "cache")}
+    verb = [sys.executable, "-c", "from benfourier.cli.main import main; main()", "evaluate", "small.toml"]
+    subprocess.run([*verb, "--workers", "2"], cwd=tmp_path, env=environment, check=True, timeout=300)  # noqa: S603
+    assert outcome_of(tmp_path / "small.jsonl", "top-two").cells[0].attack == "fgsm"
 
 
 def test_an_attack_is_one_file(tmp_path: Path, capsys: Capture, extend: Extend) -> None:

@@ -17,7 +17,7 @@ from benfourier.detectors.catalogue import detector_ids
 from benfourier.errors import InputError, OptionError, PlanError, check_choice, check_whole
 from benfourier.evaluation.plan import HERE, ZOO_WEIGHTS, AttackPlan, DetectorPlan, NetworkPlan, Plan, check_plan
 from benfourier.models.classifier import Classifier
-from benfourier.models.open_classifier import IMAGE_OPTIONS
+from benfourier.models.open_classifier import IMAGE_OPTIONS, import_model
 from benfourier.models.training import TrainingOptions
 from benfourier.models.zoo import ZOO
 from benfourier.store.vocabulary import BASELINE, CALIBRATION_FLOOR, CLEAN, MIN_SOURCES, NOISY
@@ -62,6 +62,8 @@ def _plan(content: Table, name: str) -> Plan:
     own = {each: value for each, value in content.items() if each not in ("network", *LISTS)}
     values = _read_fields(Plan, own, "")
     network = _network(_check_table("network", content["network"]), values["seed"])
+    with _option_paths("network.model", ()):
+        import_model(network.model)  # its module may register detectors and attacks
     if values["groups"] and network.classes is None:
         network = replace(network, classes=list(values["groups"]))
     attacks = [_attack(entry, path, values) for path, entry in _entries(content, "attacks")]

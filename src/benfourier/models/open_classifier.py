@@ -1,8 +1,8 @@
 """Classifiers by name: a network of the zoo, or a user's own as `package.module:factory`."""
 
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib import import_module
 from inspect import Parameter, signature
@@ -88,16 +88,30 @@ def _of_zoo(entry: ZooEntry, classes: int | None, *, pretrained: bool) -> Classi
     return Classifier(module, mean=mean, std=std, size=entry.size, channels=entry.channels)
 
 
-def _of_user(model: str, classes: int | None, *, needed: bool) -> Classifier:
-    """What a user's factory returns, as a classifier; a number of classes that is not needed may be left unused."""
+def import_model(model: str) -> None:
+    """Imports the module of a user's network, so that detectors and attacks that it registers are known."""
+    if model not in ZOO:
+        with _current_folder():
+            _factory(model)
+
+
+@contextmanager
+def _current_folder() -> Iterator[None]:
+    """Modules of the current folder can be imported in the block, as with `python -m`."""
     here = str(Path.cwd())
-    sys.path.insert(0, here)  # modules of the current folder can be imported, as with `python -m`
+    sys.path.insert(0, here)
     try:
-        factory = _factory(model)
-        result = _call(factory, model, classes if needed or _takes_classes(factory) else None)
+        yield
     finally:
         with suppress(ValueError):
             sys.path.remove(here)
+
+
+def _of_user(model: str, classes: int | None, *, needed: bool) -> Classifier:
+    """What a user's factory returns, as a classifier; a number of classes that is not needed may be left unused."""
+    with _current_folder():
+        factory = _factory(model)
+        result = _call(factory, model, classes if needed or _takes_classes(factory) else None)
     if not isinstance(result, nn.Module | Classifier):
         problem = f"{model} returned a {type(result).__name__}"
         raise ClassifierError(f"{problem}; it must return a torch.nn.Module or a Classifier")
