@@ -23,8 +23,9 @@ from benfourier.detectors.feature_cache import FeatureCache
 from benfourier.detectors.features import extract
 from benfourier.detectors.fit import fit
 from benfourier.detectors.heads import Svm
-from benfourier.detectors.method import DETECTORS, NEEDS, Method
+from benfourier.detectors.method import DETECTORS, Method
 from benfourier.errors import ImageError, InputError, OptionError
+from benfourier.store.vocabulary import NEEDS
 from tests.detectors.cases import CASES
 from tests.detectors.toys import toys
 

@@ -116,7 +116,7 @@ def test_what_was_reduced_stands_in_footnotes_of_rows_and_columns() -> None:
     assert "(a) 150 source images" in table.notes
 
 
-def test_a_cell_surely_below_max_softmax_is_marked() -> None:
+def test_a_cell_significantly_below_max_softmax_is_marked() -> None:
     entry = place(ALL["non-transfer-auroc"], "mbf", "deepfool")
     assert outcome("non-transfer", "mbf", "deepfool").cells[0].metrics["auroc-gain"].high < 0
     assert (entry.emphasis, entry.text[-1]) == (BELOW, "▼")

@@ -44,12 +44,12 @@ class DeepFool(Attack):
             run.record(images, rows, success)
             if step == self.steps or success.all():
                 return
-            gaps, dropped = self._gaps(run, rows, others, logits)
+            differences, dropped = self._gaps(run, rows, others, logits)
             slopes = torch.stack(gradients, 1)  # (rows, classes, C, H, W)
             lengths = slopes.flatten(2).norm(dim=2) + TINY
-            nearest = (gaps / lengths).masked_fill(dropped, torch.inf).argmin(1)
+            nearest = (differences / lengths).masked_fill(dropped, torch.inf).argmin(1)
             index = torch.arange(len(images), device=images.device)
-            factor = OVERSHOOT * (gaps / lengths.square())[index, nearest]
+            factor = OVERSHOOT * (differences / lengths.square())[index, nearest]
             images = run.clip(images + factor.view(-1, 1, 1, 1) * slopes[index, nearest])
             rows, images, others = rows[~success], images[~success], others[~success]
 

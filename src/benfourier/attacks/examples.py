@@ -27,6 +27,7 @@ from benfourier.models.weights import weights_digest
 from benfourier.options import check_json
 from benfourier.store.artifact import Arrays, FilePath, digest_of
 from benfourier.store.cache import Cache, fetch, open_cache
+from benfourier.store.vocabulary import NOISY
 
 FORMAT = 3  # revision of the cache's keys and arrays
 CHUNK = 64  # images that a killed run loses at most
@@ -34,7 +35,6 @@ CENTRES: dict[str, Callable[[Tensor], Tensor]] = {"median": lambda lengths: leng
 MOST = 1e6  # noise of so many widths of the bounds sends every pixel to one of them
 TOLERANCE = 1e-6  # of the level
 ROWS = 256  # images whose noise is measured at once
-NOISY = "noisy"  # name of the one level that perturbations set
 Attacks = str | Attack | Mapping[str, str | Attack]
 NoiseLevels = str | Mapping[str, float]
 

@@ -52,8 +52,8 @@ def train(
     Example: `benfourier train -m lid-mnist -d mnist-5k --epochs 10 -o lid-mnist.safetensors`
     """
     output.check_output_path(out, data=data, test_data=test_data)
-    numbers = {"epochs": epochs, "batch": batch, "rate": rate, "weight_decay": weight_decay, "shift": shift}
-    recipe = bf.training_options(model, flips=flips, bf16=bf16, seed=seed, **numbers)
+    settings = {"epochs": epochs, "batch": batch, "rate": rate, "weight_decay": weight_decay, "shift": shift}
+    training_options = bf.training_options(model, flips=flips, bf16=bf16, seed=seed, **settings)
     classifier = options.classifier_from(model, weights, digest, size, channels, classes, mean, std, seed=seed)
     saved = checkpoint or out.with_name(f"{out.name}.checkpoint")
     there = f"{saved} holds the last epoch: the same command with --resume goes on"
@@ -62,7 +62,7 @@ def train(
             classifier,
             data,
             test_data,
-            recipe,
+            training_options,
             held_out=held_out,
             checkpoint=saved,
             resume=resume,
@@ -71,7 +71,7 @@ def train(
     bf.save_weights(classifier.module, out, network=model, classes=classes, training=result.metadata())
     saved.unlink(missing_ok=True)
     _print_result(model, out, result, json=json)
-    if result.refusals:
+    if result.unreadable:
         raise typer.Exit(output.INCOMPLETE)
 
 
@@ -88,7 +88,7 @@ def _print_epoch(number: int, epochs: int, epoch: "bf.Epoch") -> None:
 def _print_result(model: str, out: Path, result: "bf.TrainingResult", *, json: bool) -> None:
     if json:
         file = {"network": model, "weights": str(out), "sha256": sha256(out.read_bytes()).hexdigest()}
-        lists = {"epochs": list(map(asdict, result.epochs)), "refused": list(map(asdict, result.refusals))}
+        lists = {"epochs": list(map(asdict, result.epochs)), "refused": list(map(asdict, result.unreadable))}
         output.print_json({**file, **result.metadata(), **lists})
         return
     low, high = result.interval
@@ -97,4 +97,4 @@ def _print_result(model: str, out: Path, result: "bf.TrainingResult", *, json: b
     if result.left_out:
         typer.echo(f"{result.left_out:,} of the images to measure on are among those learned from, and were left out")
     typer.echo(f"written to {out}")
-    output.print_unreadable(result.refusals)
+    output.print_unreadable(result.unreadable)

@@ -93,6 +93,6 @@ class Concatenated(Extractor):
 def same_source(ids: Sequence[str], references: Sequence[str]) -> Tensor:
     """Returns bool (ids, references), true where a reference is an image's own source."""
     # An image is never compared with its own source: the distance would tell that it was fitted to, and nothing else.
-    numbers = {name: number for number, name in enumerate(references)}
-    sources = torch.tensor([numbers.get(name, -1) for name in ids])
-    return sources.unsqueeze(1) == torch.tensor([numbers[name] for name in references])
+    places = {name: place for place, name in enumerate(references)}
+    sources = torch.tensor([places.get(name, -1) for name in ids])
+    return sources.unsqueeze(1) == torch.tensor([places[name] for name in references])

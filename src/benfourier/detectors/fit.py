@@ -21,9 +21,9 @@ from benfourier.detectors.method import FitData, Method, check_supplied
 from benfourier.errors import FitError, InputError, OptionError
 from benfourier.models.classifier import Classifier, check_classifier
 from benfourier.models.weights import weights_digest
+from benfourier.store.vocabulary import MIN_SOURCES
 
 CALIBRATE = 0.2  # share of the source images that the head does not see: 16 of 80
-LEAST = 10  # source images
 
 
 def fit(
@@ -113,8 +113,8 @@ def _chosen(method: Method | str, preset: str | None, options: Mapping[str, Any]
 def _check(method: Method, classifier: Classifier, examples: Examples, clean: LabelledImages | None) -> None:
     for part in examples.parts():
         classifier.check_images(part.images.images)
-    if len(examples) < LEAST:
-        raise FitError(f"there are {len(examples)} source images; fitting needs at least {LEAST}")
+    if len(examples) < MIN_SOURCES:
+        raise FitError(f"there are {len(examples)} source images; fitting needs at least {MIN_SOURCES}")
     if clean is not None:
         classifier.check_images(clean.images)
     if clean is None and method.clean_images == "required":

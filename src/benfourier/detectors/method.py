@@ -15,7 +15,6 @@ from benfourier.errors import InputError, OptionError
 from benfourier.models.classifier import Classifier
 from benfourier.options import Options, Registry, number, whole, word
 
-NEEDS = ("forward", "random", "gradients", "search")  # what scoring may need, from cheap to expensive
 CleanImages = Literal["none", "optional", "required"]
 
 
@@ -64,7 +63,7 @@ class Method(Options, ABC):
 
     @property
     def needs(self) -> frozenset[str]:
-        """The most that scoring may need, a subset of NEEDS; a fit may come to less: see Detector.needs."""
+        """The most that scoring may need, of `vocabulary.NEEDS`; a fit may come to less: see Detector.needs."""
         return frozenset({"forward"})
 
     @property

@@ -115,9 +115,9 @@ def select_images(
     uses: dict[str, list[tuple[Tensor, int, str]]] = {use: [] for use in (*limits, "misclassified")}
     order = rows[stratified_order([source.ids[row] for row in rows], source.labels[rows], seed=seed)]
     seen, classified, correct, extra = set(known), 0, 0, 0
-    images, refusals = torch.empty(0), list[UnreadableImage]()
+    images, unreadable = torch.empty(0), list[UnreadableImage]()
     with progress.bar(len(order), f"looking at {source.name}", show=show_progress) as advance:
-        for batch in batches(source, order, refusals, size=BATCH):
+        for batch in batches(source, order, unreadable, size=BATCH):
             images = load_images(batch.images, classifier, layout="NCHW")
             with torch.no_grad():
                 hits = (classifier.logits(images).argmax(1).cpu() == batch.labels).tolist()
@@ -144,7 +144,7 @@ def select_images(
             "train it longer"
         )
     clean, calibrating, extra_images, wrong = (_to_labelled_images(entries, images) for entries in uses.values())
-    return Selection(clean, calibrating.images, wrong.images, extra_images, classified, correct, len(refusals))
+    return Selection(clean, calibrating.images, wrong.images, extra_images, classified, correct, len(unreadable))
 
 
 def _to_labelled_images(entries: Sequence[tuple[Tensor, int, str]], like: Tensor) -> LabelledImages:

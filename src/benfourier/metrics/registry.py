@@ -129,10 +129,10 @@ for _place, _kind in enumerate((CLEAN, NOISY)):
     )(partial(_auroc, benign=[_place]))
 
 
-def _auroc_sure(target: TargetScores, bootstrap: Bootstrap, *, share: float) -> Estimate | None:
+def _auroc_confident(target: TargetScores, bootstrap: Bootstrap, *, share: float) -> Estimate | None:
     """AUROC of the sources whose clean image the network is most confident about, by the baseline's score."""
-    doubt = (target.scores if target.baseline is None else target.baseline)[0]
-    rows = np.argsort(doubt, kind="stable")[: round(share * len(target))]
+    uncertainty = (target.scores if target.baseline is None else target.baseline)[0]
+    rows = np.argsort(uncertainty, kind="stable")[: round(share * len(target))]
     return None if len(rows) < MIN_SUCCESSES else _auroc(target, bootstrap, rows=rows.tolist())
 
 
@@ -142,7 +142,7 @@ for _name, _share in CONFIDENT_SHARES.items():
         f"AUROC of the {_share:.0%} of sources that the network is most confident about",
         shown=SAME_ATTACK,
         note=f"Sources are ranked by {BASELINE} of the clean image; the fits are to all sources.",
-    )(partial(_auroc_sure, share=_share))
+    )(partial(_auroc_confident, share=_share))
 
 
 def _has_threshold(scores: TargetScores | OutcomeScores, rate: str) -> bool:
@@ -168,7 +168,7 @@ for _place, _kind in enumerate((CLEAN, NOISY)):
     )(partial(_share_above, rate=DEFAULT_RATE, kind=_place))
 
 
-@outcome_metric("worst-auroc", "Worst AUROC", note="Worst AUROC: that of the attack that fares best.")
+@outcome_metric("worst-auroc", "Worst AUROC", note="Worst AUROC: the lowest AUROC over the attacks.")
 def worst_auroc(scores: OutcomeScores, bootstrap: Bootstrap) -> Estimate:
     """Returns the least AUROC over attacks; every draw of source images is the same for all of them."""
     names = sorted({(target.source, name) for target in scores.targets for name in target.ids})

@@ -70,8 +70,8 @@ def batch_size(classifier: Classifier, shape: Sequence[int], *, gradients: bool 
     With gradients, every activation and its gradient are held, otherwise the largest three activations only.
     """
     sizes = [layer.entries for layer in classifier.layer_list(tuple(shape)).layers]
-    numbers = 2 * sum(sizes) if gradients else 3 * max(sizes)
-    return max(1, min(LARGEST_BATCH, memory // (numbers * classifier.dtype.itemsize)))
+    entries = 2 * sum(sizes) if gradients else 3 * max(sizes)
+    return max(1, min(LARGEST_BATCH, memory // (entries * classifier.dtype.itemsize)))
 
 
 def batch_slices(

@@ -12,7 +12,7 @@ from benfourier.models.classifier import Classifier
 from benfourier.models.weights import weights_digest
 from benfourier.store.artifact import FilePath, digest_of
 
-IMAGE_OPTIONS = ("bounds", "mean", "std", "size", "channels", "resize", "classes")  # how images enter the network
+IMAGE_OPTIONS = ("bounds", "mean", "std", "size", "channels", "resize")  # of a Classifier: how images enter it
 NOISE_IMAGES = 3
 
 
@@ -39,7 +39,7 @@ def classifier_digest(classifier: Classifier, shape: tuple[int, ...]) -> str:
 def describe_classifier(classifier: Classifier) -> dict[str, Any]:
     """Returns what a file holds to know a classifier again: its weights' digest, layers, and the images it takes."""
     description = {"weights": weights_digest(classifier.module), "layers": classifier.layer_names(pass_through=True)}
-    for name in IMAGE_OPTIONS:
+    for name in (*IMAGE_OPTIONS, "classes"):
         value = getattr(classifier, name)
         description[name] = value if value is None or name in ("channels", "resize") else list(value)
     return description
@@ -48,7 +48,7 @@ def describe_classifier(classifier: Classifier) -> dict[str, Any]:
 def classifier_from_description(path: FilePath, description: Mapping[str, Any], module: nn.Module) -> Classifier:
     """Returns a module as the classifier that a file describes; whether it is the same one is not yet checked."""
     try:
-        return Classifier(module, **{name: description[name] for name in IMAGE_OPTIONS})
+        return Classifier(module, **{name: description[name] for name in (*IMAGE_OPTIONS, "classes")})
     except (InputError, LookupError, TypeError) as error:
         raise StoreError(f"{path}: its description of the images is not usable ({error}); fit it again") from error
 

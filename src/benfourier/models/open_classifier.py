@@ -14,12 +14,11 @@ from torch import nn
 
 from benfourier.errors import BenfourierError, ClassifierError, InputError, OptionError, check_whole, near_word
 from benfourier.models.classifier import Classifier
+from benfourier.models.identity import IMAGE_OPTIONS
 from benfourier.models.training import TrainingOptions
 from benfourier.models.weights import fill_weights, load_weights
 from benfourier.models.zoo import ZOO, ZooEntry
 from benfourier.options import check_known_options
-
-IMAGE_OPTIONS = ("bounds", "mean", "std", "size", "channels", "resize")
 
 
 def open_classifier(

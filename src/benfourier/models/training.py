@@ -65,7 +65,7 @@ class TrainingResult:
     options: TrainingOptions
     epochs: tuple[Epoch, ...]
     data: dict[str, str]  # digests of the images learned from, and of those measured on
-    refusals: tuple[UnreadableImage, ...]
+    unreadable: tuple[UnreadableImage, ...]
     left_out: int = 0  # images to measure on that are among those learned from, and were left out
 
     @property
@@ -132,7 +132,7 @@ def train(
         check_whole("test_limit", test_limit)
     source = classifier.open_source(source) if isinstance(source, str) else source
     test = classifier.open_source(test) if isinstance(test, str) else test
-    images, test_images, refusals, left_out = _parts(source, test, held_out, test_limit, options.seed, show_progress)
+    images, test_images, unreadable, left_out = _parts(source, test, held_out, test_limit, options.seed, show_progress)
     test_data = f"{held_out} of it" if test is None else f"{test.name} {test.digest}"
     data = {"data": f"{source.name} {source.digest}", "held out": test_data}
     run = {**describe_network(classifier), **data, **asdict(options)}
@@ -156,7 +156,7 @@ def train(
             if path is not None and not epochs:  # nothing was learned that one could go on from
                 path.unlink(missing_ok=True)
             raise
-    return TrainingResult(options, epochs, data, refusals, left_out)
+    return TrainingResult(options, epochs, data, unreadable, left_out)
 
 
 def _parts(

@@ -57,8 +57,8 @@ def _dots(outcomes: Sequence[Outcome]) -> Panel:
             axes.plot([worst, row[-1][0]], [place, place], color=palette.line, linewidth=2, zorder=1)
             axes.plot(others, [place] * len(others), "o", color=palette.series[0], fillstyle="none", markersize=4)
             axes.plot([worst], [place], "o", color=palette.series[1], markersize=6)
-            look = {"textcoords": "offset points", "ha": "right", "va": "center", "color": palette.ink}
-            axes.annotate(f"{worst:.1f}", (worst, place), (-6, 0), **look)
+            style = {"textcoords": "offset points", "ha": "right", "va": "center", "color": palette.ink}
+            axes.annotate(f"{worst:.1f}", (worst, place), (-6, 0), **style)
         for level in (50, 90):
             axes.axvline(level, color=palette.muted, linestyle="--", linewidth=0.8, zorder=0)
         lowest = min(row[0][0] for row in rows)
@@ -214,8 +214,8 @@ def _strength_panel(outcomes: Sequence[Outcome], title: str, family: Family, sty
         for detector, rows in series.items():
             x, y, low, high = np.array(rows).T
             errors = np.nan_to_num(np.abs([y - low, high - y]))
-            look = styles[detector].keywords(palette)
-            axes.errorbar(x, y, errors, marker="o", markersize=3, elinewidth=0.8, **look)
+            style = styles[detector].keywords(palette)
+            axes.errorbar(x, y, errors, marker="o", markersize=3, elinewidth=0.8, **style)
         axes.axhline(50, color=palette.muted, linewidth=0.8)
         axes.set_ylim(0, 102)
         axes.set_xticks(range(len(family)), [_strength_text(value) for value, _ in family])
@@ -255,9 +255,9 @@ def _layer_panel(layer: str, profiles: Sequence[Profile], styles: Mapping[str, L
         for profile in (profile for profile in profiles if layer in profile.layers):
             place = profile.layers.index(layer)
             mean, deviation = (part.reshape(-1, profile.orders)[place] for part in (profile.mean, profile.deviation))
-            orders, look = range(1, profile.orders + 1), styles[profile.kind].keywords(palette)
-            axes.fill_between(orders, mean - deviation, mean + deviation, color=look["color"], alpha=0.12, linewidth=0)
-            axes.plot(orders, mean, **look)
+            orders, style = range(1, profile.orders + 1), styles[profile.kind].keywords(palette)
+            axes.fill_between(orders, mean - deviation, mean + deviation, color=style["color"], alpha=0.12, linewidth=0)
+            axes.plot(orders, mean, **style)
         last = max(profile.orders for profile in profiles)
         axes.set_xticks([1, *range(max(2, round(last / 4)), last + 1, max(1, round(last / 4)))])
         axes.set_xlabel("n")
@@ -279,8 +279,8 @@ def costs(results: Results) -> Iterator[Figure]:
     def draw(axes: Axes, palette: Palette) -> None:
         axes.barh(range(len(values)), values, height=0.6, color=palette.series[0])
         for place, value in enumerate(values):
-            look = {"textcoords": "offset points", "va": "center", "color": palette.ink}
-            axes.annotate(f"{value:.3g}", (value, place), (4, 0), **look)
+            style = {"textcoords": "offset points", "va": "center", "color": palette.ink}
+            axes.annotate(f"{value:.3g}", (value, place), (4, 0), **style)
         axes.axvline(ordered[0].forward_ms, color=palette.muted, linestyle="--", linewidth=1)
         if logarithmic:
             axes.set(xscale="log", xlim=(0.5 * min(values), 3 * max(values)))

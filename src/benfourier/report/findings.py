@@ -49,8 +49,8 @@ def same_attack(results: Results) -> Iterator[str]:
         yield from _under_protocol(results, ProtocolName.SAME_ATTACK, label)
 
 
-@sentences("gaps", section="summary", audiences=TERMINAL_AND_PAGE)
-def gaps(results: Results) -> Iterator[str]:
+@sentences("limitations", section="summary", audiences=TERMINAL_AND_PAGE)
+def limitations(results: Results) -> Iterator[str]:
     """Yields what is missing or was reduced."""
     few = sum(not cell.metrics for outcome in results.outcomes for cell in outcome.cells)
     if few:

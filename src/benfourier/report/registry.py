@@ -128,7 +128,7 @@ SECTIONS: Mapping[str, tuple[str, str]] = {
     "features": (
         "The features",
         "Mean (line) and standard deviation (band) of every MBF feature: one panel per layer, the order n to the "
-        "right. Where the bands of clean and adversarial images part, the detector has something to go by.",
+        "right. Where the bands of clean and adversarial images separate, the feature helps the detector.",
     ),
     "ks": (
         "Do the distributions differ?",

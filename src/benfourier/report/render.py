@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 WIDTH = 140  # columns, where the terminal does not say how many it has
 STYLES = {BEST: "bold", BELOW: "red", FEW: "dim", MISSING: "dim"}
 COMPACT_NOTE = (
-    f"▼ surely below {BASELINE}. Intervals, notes and all tables: `benfourier report --all`; "
+    f"▼ significantly below {BASELINE}. Intervals, notes and all tables: `benfourier report --all`; "
     "figures: `--out report.html`."
 )
 ESCAPES = {"<": "&lt;", ">": "&gt;", "&": "&amp;"} | {letter: f"\\{letter}" for letter in "\\|*_`[]#"}

@@ -34,7 +34,7 @@ class CellRef:
 
     @property
     def is_below_baseline(self) -> bool:
-        """True if the detector is surely worse than the baseline there."""
+        """True if the detector is significantly worse than the baseline there."""
         return GAIN in self.cell.metrics and self.cell.metrics[GAIN].high < 0
 
     @property

@@ -24,7 +24,7 @@ from benfourier.service.uploads import check_content_type, parse_json
 ATTACKS = ("bim", "bim-fixed")
 MAX_TRIED, MAX_SHOWN = 40, 20
 MAX_ATTACKS = 4  # under way at once; they take the network's thread between batches
-MAX_JSON = 1024  # bytes of a request
+MAX_JSON = 2**16  # bytes of a request
 
 
 @dataclass(frozen=True, eq=False)

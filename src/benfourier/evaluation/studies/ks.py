@@ -15,15 +15,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from benfourier.data.seeds import image_seed
-from benfourier.detectors.mbf import features
 from benfourier.errors import InputError, check_seed, check_whole
 from benfourier.evaluation.studies.study import DataPart, ImageKind, Job, digest_of_network, image_kinds
 from benfourier.metrics.ks import asymptotic_p, distances, holm
 from benfourier.models.classifier import Classifier
-from benfourier.models.forward import SOFTMAX, batch_size
+from benfourier.models.forward import batch_size, observe
+from benfourier.models.module import softmax
 from benfourier.store.artifact import digest_of
 from benfourier.store.records import KsResult
 from benfourier.store.vocabulary import KS_PAIRS, KS_POSTERIORS, KS_SOURCES, SIGNIFICANCE, Split
+from benfourier.theory.coefficients import magnitudes_of_rows
 from benfourier.theory.ggd import GGD
 from benfourier.theory.ggd_fit import SHAPE_LEAST, SHAPE_MOST, fit_rows
 
@@ -137,13 +138,10 @@ def _mean(values: Floats | NDArray[np.bool_]) -> float:
 
 def softmax_output(classifier: Classifier, images: Tensor, orders: int) -> SoftmaxOutput:
     """Returns the posteriors of images and their MBF features, in float64."""
-    magnitudes = features(
-        classifier, images, orders, layers=SOFTMAX, entries=None, dtype="float64", show_progress=False
-    )
-    with torch.inference_mode():
+    with torch.no_grad():
         parts = torch.split(images, batch_size(classifier, tuple(images.shape[1:])))
-        posteriors = torch.cat([torch.softmax(classifier.logits(part).cpu().double(), dim=1) for part in parts])
-    return SoftmaxOutput(posteriors.numpy(), magnitudes.astype(np.float64))
+        posteriors = torch.cat([softmax(observe(classifier, part, []).logits).cpu() for part in parts]).numpy()
+    return SoftmaxOutput(posteriors, magnitudes_of_rows(posteriors, orders, centre=True))
 
 
 def fit_tests(

@@ -188,5 +188,5 @@ def _fit(rows: Floats) -> tuple[Floats, Floats, Floats]:
     with np.errstate(divide="ignore", invalid="ignore"):
         offsets = np.where(spread > 0, np.abs(rows.mean(axis=1)) / spread, np.nan)
     fits = fit_rows(rows)
-    gaps = distance_to_fit(fits.cdf(np.sort(rows, axis=1)))
-    return fits.shapes, np.where(fits.exists, gaps, np.nan), offsets
+    distances = distance_to_fit(fits.cdf(np.sort(rows, axis=1)))
+    return fits.shapes, np.where(fits.exists, distances, np.nan), offsets
