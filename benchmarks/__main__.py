@@ -15,13 +15,12 @@ from benchmarks.case import RESULTS, Case, Environment, merge, save
 from benchmarks.setup import NETWORKS
 
 THREADS = 2
-QUICK_NETWORKS = ("cifar-resnet20",)  # the others take seconds a pass
 
 
 def main() -> int:
     """Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="every kind of case once, small; no limit counts")
+    parser.add_argument("--quick", action="store_true", help="every case, small; no limit counts")
     parser.add_argument("--json", type=Path, help="where to write the results; by default benchmarks/results.json")
     parser.add_argument("--only", default="", help="how the names of the cases begin; other results stay as they are")
     options = parser.parse_args()
@@ -44,11 +43,10 @@ def main() -> int:
 def _cases(rounds: int, *, quick: bool) -> dict[str, Callable[[], Case]]:
     """The cases by name, each a call that measures it. Memory hardly varies: it is measured three times at most."""
     few = min(3, rounds - 1)
-    names = [name for name in NETWORKS if not quick or name in QUICK_NETWORKS]
     return {
-        **{f"features/{name}": partial(forward.features, name, rounds) for name in names},
+        **{f"features/{name}": partial(forward.features, name, rounds) for name in NETWORKS},
         "kernel": partial(forward.kernel, rounds),
-        **{f"memory/{name}": partial(forward.memory, name, few, THREADS) for name in names if name != "vit-b-16"},
+        **{f"memory/{name}": partial(forward.memory, name, few, THREADS) for name in NETWORKS if name != "vit-b-16"},
         **{f"attacks/{name}": partial(attacks.speed, name, THREADS, quick=quick) for name in attacks.ROUNDS},
         **{
             f"attacks/{name}-distance": partial(attacks.distance, name, THREADS, quick=quick) for name in attacks.ROUNDS
@@ -56,7 +54,7 @@ def _cases(rounds: int, *, quick: bool) -> dict[str, Callable[[], Case]]:
         **{f"detectors/{name}": partial(detectors.cost, name, rounds) for name in detectors.DETECTORS},
         "svm/fit": partial(detectors.svm_fit, quick=quick),
         "svm/score": partial(detectors.svm_score, THREADS),
-        **{f"service/{name}": partial(service.throughput, name, rounds) for name in names if name in service.LIMITS},
+        **{f"service/{name}": partial(service.throughput, name, rounds) for name in service.LIMITS},
     }
 
 

@@ -36,14 +36,14 @@ import benfourier as bf
 torch.manual_seed(1)
 net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(800, 5))
 classifier, images = bf.Classifier(net, size=12), torch.rand(4, 3, 12, 12)
-found, wanted = (bf.features(classifier, images, backend=backend) for backend in ("auto", "reference"))
+features, expected = (bf.features(classifier, images, backend=backend) for backend in ("auto", "reference"))
 for place, layer in enumerate(classifier.layers()):
     columns = slice(16 * place, 16 * place + 16)
     floor = 0.5 * (torch.pi / layer.entries) ** 0.5
-    assert abs(found[:, columns] - wanted[:, columns]).max() <= max(1e-6, floor / 10), layer
+    assert abs(features[:, columns] - expected[:, columns]).max() <= max(1e-6, floor / 10), layer
 assert "benfourier.kernels.numba_kernel" not in sys.modules
 assert "benfourier.kernels.torch_kernel" in sys.modules
-print(found.shape)
+print(features.shape)
 """
     assert run(program) == "(4, 64)\n"
 
@@ -58,8 +58,8 @@ def test_dir_lists_the_public_names_and_the_version() -> None:
 
 
 def test_names_that_are_not_there_are_attribute_errors() -> None:
-    with pytest.raises(AttributeError, match="module 'benfourier' has no attribute 'Subjekt'"):
-        _ = bf.Subjekt
+    with pytest.raises(AttributeError, match="module 'benfourier' has no attribute 'Classifer'"):
+        _ = bf.Classifer
 
 
 def test_the_catalogue_lists_detectors_and_attacks_in_order() -> None:

@@ -116,10 +116,10 @@ def test_a_module_without_gradients_is_refused_by_the_searches_only() -> None:
         values(classifier, images, ("c2u",))
 
 
-def test_a_rank_is_the_share_of_benign_numbers_below() -> None:
+def test_a_rank_is_the_share_of_benign_values_below() -> None:
     benign = torch.tensor([[1.0], [2.0], [2.0], [4.0]], dtype=torch.float64)
-    numbers = torch.tensor([[0.0], [0.5], [1.0], [1.5], [2.0], [4.0], [7.0], [10.0]], dtype=torch.float64)
-    ranks = benign_ranks(numbers, benign, [10.0]).flatten().tolist()
+    criteria = torch.tensor([[0.0], [0.5], [1.0], [1.5], [2.0], [4.0], [7.0], [10.0]], dtype=torch.float64)
+    ranks = benign_ranks(criteria, benign, [10.0]).flatten().tolist()
     assert ranks == pytest.approx([0, 1 / 16, 1 / 8, 5 / 16, 1 / 2, 7 / 8, 15 / 16, 1])
 
 

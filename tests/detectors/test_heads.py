@@ -22,10 +22,10 @@ def rows(sources: int = 90, columns: int = 5, *, seed: int = 0, shift: float = 1
     """Three twins of each source, the last one adversarial; columns of very different widths."""
     random = np.random.default_rng(seed)
     bad = np.repeat([False, False, True], sources)
-    numbers = (random.normal(size=(3 * sources, columns)) + shift * bad[:, None]) * 10.0 ** np.arange(columns)
+    values = (random.normal(size=(3 * sources, columns)) + shift * bad[:, None]) * 10.0 ** np.arange(columns)
     names = tuple(map(str, range(sources))) * 3
     return FeatureTable(
-        torch.from_numpy(numbers), bad, names, ("clean",) * sources + ("noisy",) * sources + ("bim",) * sources
+        torch.from_numpy(values), bad, names, ("clean",) * sources + ("noisy",) * sources + ("bim",) * sources
     )
 
 
@@ -34,8 +34,8 @@ def train(method: MBF, table: FeatureTable) -> tuple[Head, dict[str, Any]]:
 
 
 def scaled(table: FeatureTable) -> np.ndarray:
-    numbers = table.features.numpy()
-    return np.asarray((numbers - numbers.mean(0)) / numbers.std(0))
+    values = table.features.numpy()
+    return np.asarray((values - values.mean(0)) / values.std(0))
 
 
 @pytest.mark.parametrize("limit", [10**6, 0])
@@ -69,8 +69,8 @@ def test_boosted_trees_as_arrays_score_as_scikit_learn_does() -> None:
     theirs = HistGradientBoostingClassifier(random_state=0, early_stopping=False)
     theirs.fit(table.features.numpy(), table.adversarial)
     head = train(MBF(head="boosted"), table)[0]
-    for numbers in (table.features, others.features):
-        assert np.allclose(head.score(numbers).numpy(), theirs.decision_function(numbers.numpy()))
+    for values in (table.features, others.features):
+        assert np.allclose(head.score(values).numpy(), theirs.decision_function(values.numpy()))
 
 
 def test_boosted_trees_declare_that_they_have_no_gradient() -> None:
@@ -106,12 +106,12 @@ def test_cross_validation_takes_part_of_many_sources(monkeypatch: pytest.MonkeyP
 
 def test_a_column_that_never_changes_is_left_alone() -> None:
     table = rows()
-    numbers = torch.cat([table.features, torch.full((len(table), 1), 0.1).double()], dim=1)
+    values = torch.cat([table.features, torch.full((len(table), 1), 0.1).double()], dim=1)
     method = MBF(scaling="standard", C=1.0, gamma="scale")
-    head = train(method, FeatureTable(numbers, table.adversarial, table.sources, table.kinds))[0]
+    head = train(method, FeatureTable(values, table.adversarial, table.sources, table.kinds))[0]
     assert isinstance(head, Svm)
     assert float(head.scale[-1]) == 1.0
-    assert torch.isfinite(head.score(numbers)).all()
+    assert torch.isfinite(head.score(values)).all()
 
 
 @pytest.mark.parametrize(("scaling", "least", "greatest"), [("min-max", 0.0, 1.0), ("none", None, None)])

@@ -286,7 +286,7 @@ def test_a_network_without_dropout_gets_kd_alone_and_the_summary_says_so(tmp_pat
         fit(KDBU(bu=True), classifier, examples, show_progress=False)
 
 
-def test_both_numbers_are_higher_for_attacked_images() -> None:
+def test_both_features_are_higher_for_attacked_images() -> None:
     toy_data = toys()
     extractor = KDBU().fit_extractor(toy_data.classifier, FitData(toy_data.fitted, show_progress=False))
     assert isinstance(extractor, Concatenated)

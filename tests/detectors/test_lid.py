@@ -64,7 +64,7 @@ def naive(rows: Floats, references: Floats, k: int, left_out: Sequence[int | Non
     return np.array(dimensions)
 
 
-def test_the_numbers_are_those_of_a_plain_loop() -> None:
+def test_the_features_are_those_of_a_plain_loop() -> None:
     toy_data, extractor = toys(), learned(batch=60)
     images = torch.cat([toy_data.tested.clean[:15], toy_data.tested.adversarial["bim"][:15]])
     expected = [naive(a, b, 20, [None] * 30) for a, b in pairs(images, extractor)]

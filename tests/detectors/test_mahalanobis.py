@@ -61,7 +61,7 @@ def by_authors(rows: Floats, labels: Floats, queries: Floats) -> Floats:
 
 
 @pytest.mark.parametrize("layer", [2, 3, 5, 8])
-def test_without_shrinkage_the_numbers_are_the_authors(layer: int) -> None:
+def test_without_shrinkage_the_features_are_the_authors(layer: int) -> None:
     toy_data = toys()
     extractor = learned(layers=(str(layer),), shrinkage=0)
     images = torch.cat([toy_data.tested.clean, toy_data.tested.adversarial["bim"]])
@@ -150,7 +150,7 @@ def test_few_images_give_larger_distances_for_noise_than_for_digits(count: int) 
 
 
 @pytest.mark.parametrize("count", [12, 30])
-def test_few_images_give_finite_numbers_even_without_shrinkage(count: int) -> None:
+def test_few_images_give_finite_features_even_without_shrinkage(count: int) -> None:
     examples = toys().fitted.take(np.arange(count))
     extractor = Mahalanobis(shrinkage=0).fit_extractor(toys().classifier, FitData(examples, show_progress=False))
     assert np.isfinite(features(extractor, examples.clean, list(examples.ids))).all()

@@ -39,7 +39,7 @@ def test_the_decision_equals_that_of_scikit_learn_for_rows_far_from_the_origin()
     assert (moved.parts(rows + far)[0] - torch.from_numpy(theirs.decision_function(rows.numpy()))).abs().max() < 1e-6
 
 
-def test_numbers_are_shifted_and_scaled_first() -> None:
+def test_features_are_shifted_and_scaled_first() -> None:
     ours, _, rows = machine()
     shift, scale = torch.arange(6).double(), torch.arange(1, 7).double()
     scaled = Svm(ours.vectors, ours.weights, ours.bias, ours.gamma, shift, scale)

@@ -27,11 +27,11 @@ def images_of(logits: np.ndarray) -> Tensor:
 
 
 def logit_examples(
-    clean: np.ndarray, noisy: np.ndarray, attacked: Mapping[str, np.ndarray], *, name: str = "image", won: int = 0
+    clean: np.ndarray, noisy: np.ndarray, attacked: Mapping[str, np.ndarray], *, name: str = "image", succeeded: int = 0
 ) -> Examples:
-    """Examples whose logits are given; the attacks fail on the first rows if not all are won."""
+    """Examples whose logits are given; the attacks fail on the first rows unless all succeeded."""
     rows = len(clean)
-    success = torch.arange(rows) >= (rows - won if won else 0)
+    success = torch.arange(rows) >= (rows - succeeded if succeeded else 0)
     return Examples(
         clean=images_of(clean),
         noisy={"noisy": images_of(noisy)},

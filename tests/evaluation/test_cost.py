@@ -29,7 +29,7 @@ def study(known: Collection[str] = (), **options: Any) -> dict[str, Cost]:
     return {record.detector: record for record in records if isinstance(record, Cost)}
 
 
-def test_every_detector_is_timed_and_its_numbers_take_longer_than_the_network_alone() -> None:
+def test_every_detector_is_timed_and_its_features_take_longer_than_the_network_alone() -> None:
     costs = study()
     assert list(costs) == ["ours", "baseline", "kd-bu"]
     assert [cost.method for cost in costs.values()] == ["mbf", "max-softmax", "kd-bu"]

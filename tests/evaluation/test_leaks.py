@@ -122,8 +122,8 @@ def test_a_fit_to_several_attacks_has_one_twin_of_each_source(data: EvaluationDa
     whole = data.joined(data.source, ["bim", "deepfool", "strong"])
     assert len(whole) == len(data.examples(data.source, "bim"))
     one = one_twin(whole)
-    won = torch.stack([one.success[attack] for attack in one.attacks]).sum(0)
-    assert won.tolist() == [1] * len(one)
+    succeeded = torch.stack([one.success[attack] for attack in one.attacks]).sum(0)
+    assert succeeded.tolist() == [1] * len(one)
     assert all(int(one.success[attack].sum()) > 5 for attack in one.attacks)
     for attack in one.attacks:
         rows = one.success[attack]

@@ -14,8 +14,8 @@ from tests.detectors.toys import toys
 
 def parts() -> list[DataPart]:
     toy_data = toys()
-    won = torch.arange(len(toy_data.tested)) % 3 == 0
-    half = replace(toy_data.tested, success={**toy_data.tested.success, "bim": won})
+    succeeded = torch.arange(len(toy_data.tested)) % 3 == 0
+    half = replace(toy_data.tested, success={**toy_data.tested.success, "bim": succeeded})
     return [DataPart("digits", "train", toy_data.fitted), DataPart("digits", "test", half)]
 
 
@@ -45,7 +45,7 @@ def test_profiles_are_the_means_and_deviations_of_the_features() -> None:
         assert np.allclose(profile.deviation, expected.std(0), atol=1e-6)
 
 
-def test_options_change_the_numbers_and_the_key_and_known_ones_are_not_made_again() -> None:
+def test_options_change_the_profile_and_the_key_and_known_ones_are_not_made_again() -> None:
     classifier, data_parts = toys().classifier, parts()[1:]
     usual = study(data_parts)
     few = study(data_parts, orders=2, pass_through=True)

@@ -64,14 +64,14 @@ def test_a_plan_becomes_a_ledger(tmp_path: Path) -> None:
     assert isinstance(first, Run)
     assert first.network["accuracy"] > 0.8
     assert (first.settings["sources"], first.settings["calibration"]) == (70, 220)
-    crafted = {record.attack: record for record in rest if isinstance(record, AttackSummary)}
-    assert crafted["bim"].noise_level == crafted["strong"].noise_level != crafted["deepfool"].noise_level
+    summaries = {record.attack: record for record in rest if isinstance(record, AttackSummary)}
+    assert summaries["bim"].noise_level == summaries["strong"].noise_level != summaries["deepfool"].noise_level
     outcomes = [record for record in rest if isinstance(record, Outcome)]
     assert len(outcomes) == summary.outcomes == 2 * (2 + 2 + 4 + 1)
     assert {record.folds for record in outcomes} == {5}
     for record in outcomes:
         for cell in record.cells:
-            assert 30 <= cell.sources <= crafted[cell.attack].successes
+            assert 30 <= cell.sources <= summaries[cell.attack].successes
             assert 0 <= cell.metrics["auroc"].low <= cell.metrics["auroc"].value <= cell.metrics["auroc"].high <= 1
             assert ("auroc-gain" in cell.metrics) == (record.detector != "max-softmax")
             assert {"tpr@5%", "fpr-noisy@5%"} <= cell.metrics.keys()

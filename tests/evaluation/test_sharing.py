@@ -25,13 +25,13 @@ def data_of_many_sources(tmp_path_factory: pytest.TempPathFactory) -> Evaluation
 
 
 def test_few_images_are_measured_where_options_are_tried(data: EvaluationData) -> None:
-    memo, extractor = data.feature_cache, Brightness()
+    cache, extractor = data.feature_cache, Brightness()
     trial = Trial(ProtocolName.SAME_ATTACK, "mbf", ("bim",), data.source, ())
     drawn = [few_sources(fit_examples(data, trial, fold), data.plan.seed, FEW) for fold in range(FOLDS)]
     for examples in drawn:
         assert len(examples) == FEW
         for images in (examples.clean, examples.noisy["noisy"], examples.adversarial["bim"][examples.success["bim"]]):
-            memo.features(extractor, images, [""] * len(images))
+            cache.features(extractor, images, [""] * len(images))
     assert sum(extractor.asked) == 3 * CHUNK
     assert len({name for examples in drawn for name in examples.ids}) < 2 * FEW
 
@@ -54,13 +54,13 @@ def test_references_are_shared_by_all_fits(tmp_path: Path) -> None:
     few = ('name = "deepfool"\nsources = 50', 'name = "deepfool"\nsources = 30')
     data = replace(prepared(tmp_path, changed(few)), cache=None)
     assert len(data.example_sets[data.source]) == 2
-    memo = data.feature_cache
-    assert memo.reference_pool is not None
-    assert set(memo.reference_pool.ids) == {name for group in data.example_sets[data.source] for name in group.ids}
-    assert len(memo.reference_pool.ids) == len(set(memo.reference_pool.ids))
+    cache = data.feature_cache
+    assert cache.reference_pool is not None
+    assert set(cache.reference_pool.ids) == {name for group in data.example_sets[data.source] for name in group.ids}
+    assert len(cache.reference_pool.ids) == len(set(cache.reference_pool.ids))
     for group in data.example_sets[data.source]:
-        places = [memo.reference_pool.ids.index(name) for name in group.ids]
-        assert torch.equal(memo.reference_pool.images[places], group.clean)
+        places = [cache.reference_pool.ids.index(name) for name in group.ids]
+        assert torch.equal(cache.reference_pool.images[places], group.clean)
 
 
 def test_another_seed_draws_others(data: EvaluationData) -> None:

@@ -22,7 +22,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "x.bf"
 
 
-def craft(path: Path, header: object, data: bytes = b"") -> None:
+def write_raw(path: Path, header: object, data: bytes = b"") -> None:
     content = header if isinstance(header, bytes) else json.dumps(header).encode()
     path.write_bytes(len(content).to_bytes(8, "little") + content + data)
 
@@ -61,7 +61,7 @@ def test_arrays_come_back_writable_and_apart_from_the_file(path: Path) -> None:
     ],
 )
 def test_a_header_that_does_not_fit_its_file_is_refused(tmp_path: Path, header: object, message: str) -> None:
-    craft(tmp_path / "x", header, bytes(8))
+    write_raw(tmp_path / "x", header, bytes(8))
     for read in (artifact.inspect, artifact.read_bytes):
         with pytest.raises(StoreError, match=message):
             read(tmp_path / "x")
