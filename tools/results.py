@@ -55,7 +55,8 @@ HEADLINE = (
 HEADLINE_END = (
     "Fitted to all attacks together, tested on other images. Lowest AUROC: that of the attack under which the detector "
     "does worst. All caught: share of the images whose every successful attack is caught, at 5 % false alarms. Best of "
-    "all: of every detector tested on all attacks, whatever it was fitted to. All tables: [results](docs/results.md)."
+    "all: of every detector tested on all attacks, whatever it was fitted to. `mbf` reads every entry of a layer here, "
+    "4096 by default. All tables: [results](docs/results.md)."
 )
 WORST_NOTE = """Bold: the best worst case of all detectors tested on all attacks, whether fitted to all of them, to all
 fixed strengths, or to one of those. Below it: the best of those fitted to all attacks, mbf, and max-softmax. All
