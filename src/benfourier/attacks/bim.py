@@ -72,7 +72,7 @@ class Bim(BimFixed):
         images, start_age = start(rows, radii), 0 if self.random else 1
         age = torch.full_like(rows, start_age)  # steps of the present run
         while len(rows):
-            logits, gradient = run.gradient(images, rows, cross_entropy)
+            logits, gradient = run.gradient(images, rows, cross_entropy, needed=age < self.iterations)
             success = run.is_adversarial(logits, rows) & (age > 0)  # a random start may be out of bounds
             run.record(images, rows, success)
             over = success | (age == self.iterations)

@@ -59,9 +59,21 @@ class AttackRun:
         with torch.no_grad():
             return self.forward(images, self.memory_format)
 
-    def gradient(self, images: Tensor, rows: Tensor, value: Value) -> tuple[Tensor, Tensor]:
-        """Returns the logits, and the gradient (rows, C, H, W) of a value of them with respect to the images."""
-        logits, (gradient,) = self.gradients(images, rows, [value])
+    def gradient(
+        self, images: Tensor, rows: Tensor, value: Value, needed: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Returns the logits, and the gradient (rows, C, H, W) of a value of them with respect to the images.
+
+        Where it is not needed, it is 0 and costs no backward pass.
+        """
+        if needed is None or needed.all():
+            logits, (gradient,) = self.gradients(images, rows, [value])
+            return logits, gradient
+        others, gradient = self.logits(images[~needed], rows[~needed]), torch.zeros_like(images)
+        logits = others.new_empty(len(rows), others.shape[1])
+        logits[~needed] = others
+        if needed.any():
+            logits[needed], gradient[needed] = self.gradient(images[needed], rows[needed], value)
         return logits, gradient
 
     def gradients(self, images: Tensor, rows: Tensor, values: Sequence[Value]) -> tuple[Tensor, list[Tensor]]:
