@@ -8,10 +8,10 @@ from tools.architecture import count, cycles, load, main, number, participle, va
 
 LIMITS = {  # lower a limit when its count falls; raise one only with the reason beside it
     "modules": 137,
-    "modules without entries": 106,
-    "lines": 20360,  # 10 more: MBF computes the layers of a small batch in one call
+    "modules without entries": 105,
+    "lines": 20060,  # the aim is 18 000; what is left over it are features, their checks and their messages
     "longest module": 400,
-    "kernels lines": 495,
+    "kernels lines": 500,  # 5 more: the bound of the bins counts rounding, and the torch kernel multiplies matrices
     "function length, p90": 35,
     "modules with one importer, %": 9,
     "class names used twice": 0,
