@@ -58,19 +58,23 @@ DETECTORS = {
 }
 
 
-def cost(name: str, rounds: int) -> Case:
+# options of a quick run
+QUICK: dict[str, dict[str, Any]] = {"c1c2": {"cap_t": 5, "cap_u": 5}, "defense-gan": {"search_steps": 5, "restarts": 1}}
+
+
+def cost(name: str, rounds: int, *, quick: bool) -> Case:
     """Returns what scoring takes, counted in plain forward passes."""
-    times = _milliseconds(rounds)
+    times = _milliseconds(rounds, quick=quick)
     figures = {"plain_ms": times["plain"], "score_ms": times[name], "passes": times[name] / times["plain"]}
     sentence = f"scoring by `{name}`, lid-mnist: {{plain_ms}} → {{score_ms}} ms per image, in forward passes"
     return Case(f"detectors/{name}", sentence, figures, "passes", "number")
 
 
 @cache
-def _milliseconds(rounds: int) -> dict[str, float]:
-    """Milliseconds per image of the plain forward pass and of every detector; the quick ones take turns."""
+def _milliseconds(rounds: int, *, quick: bool) -> dict[str, float]:
+    """Milliseconds per image of the plain forward pass and of every detector; the cheap ones take turns."""
     mnist = trained_mnist().first(SOURCES + SOURCES // 10)
-    detectors = _fit_all(mnist)
+    detectors = _fit_all(mnist, quick=quick)
     images = mnist.images.images
     plain = images[:BATCH].contiguous(memory_format=torch.channels_last)
 
@@ -81,15 +85,15 @@ def _milliseconds(rounds: int) -> dict[str, float]:
     def score(name: str) -> Callable[[], object]:
         return lambda: detectors[name].score(images[: DETECTORS[name].images], show_progress=False)
 
-    quick = [name for name, timed in DETECTORS.items() if not timed.rounds]
-    seconds = seconds_in_turns({"plain": forward} | {name: score(name) for name in quick}, rounds)
-    for name in DETECTORS.keys() - quick:
+    cheap = [name for name, timed in DETECTORS.items() if not timed.rounds]
+    seconds = seconds_in_turns({"plain": forward} | {name: score(name) for name in cheap}, rounds)
+    for name in DETECTORS.keys() - cheap:
         seconds |= seconds_in_turns({name: score(name)}, DETECTORS[name].rounds)
     counts = {"plain": BATCH} | {name: timed.images for name, timed in DETECTORS.items()}
     return {name: 1000 * median(times) / counts[name] for name, times in seconds.items()}
 
 
-def _fit_all(mnist: TrainedMnist) -> dict[str, bf.Detector]:
+def _fit_all(mnist: TrainedMnist, *, quick: bool) -> dict[str, bf.Detector]:
     examples = bf.make_examples(mnist.classifier, mnist.images, attacks="deepfool")
     return {
         name: bf.fit(
@@ -98,6 +102,7 @@ def _fit_all(mnist: TrainedMnist) -> dict[str, bf.Detector]:
             examples.take(range(timed.sources)),
             clean=mnist.learned if name == "defense-gan" else None,
             **timed.options,
+            **(QUICK.get(name, {}) if quick else {}),
         )
         for name, timed in DETECTORS.items()
     }

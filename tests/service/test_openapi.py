@@ -62,7 +62,7 @@ def test_the_demonstration_takes_json_alone(shown: Served) -> None:
     for kind, status in (("text/plain", 415), ("application/x-www-form-urlencoded", 415), ("application/json", 200)):
         answer = shown.client.post("/v1/demo/attack", content=b'{"sample": 0}', headers={"Content-Type": kind})
         assert answer.status_code == status
-    large = shown.client.post("/v1/demo/attack", json={"sample": 0, "more": "x" * 2000})
+    large = shown.client.post("/v1/demo/attack", json={"sample": 0, "more": "x" * 70_000})
     assert large.status_code == 413
 
 

@@ -58,7 +58,7 @@ class LayerGaussians:
     frame: Annotated[Tensor, ArrayRule("C rank")]  # F
     floor: float  # 1/δ where S has not full rank, or 0
     means: Annotated[Tensor, ArrayRule("K C")]  # of the classes, scaled
-    counts: Annotated[Tensor, ArrayRule("K")]  # images of each class
+    counts: Annotated[Tensor, ArrayRule("K", dtype=torch.int64, above=-1)]  # images of each class
     shrinkage: float  # δ
     residuals: Annotated[Tensor, ArrayRule("n C", dtype=None)]  # of images that may be asked about again, scaled
 
