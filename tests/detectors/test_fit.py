@@ -146,8 +146,11 @@ class SecondNetwork(Method):
 
     id: ClassVar[str] = "test-second-network"
     extractors: ClassVar[tuple[type[Extractor], ...]] = (Disagreement,)
-    supplied_names: ClassVar[tuple[str, ...]] = ("second",)
     paper_head: ClassVar[str] = "plain"
+
+    @property
+    def supplied_names(self) -> tuple[str, ...]:
+        return ("second",)
 
     def fit_extractor(self, classifier: bf.Classifier, data: FitData) -> Disagreement:
         return Disagreement(data.supplied["second"])

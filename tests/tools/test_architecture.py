@@ -7,9 +7,10 @@ import pytest
 from tools.architecture import count, cycles, load, main, number, participle, vague_names
 
 LIMITS = {  # lower a limit when its count falls; raise one only with the reason beside it
-    "modules": 137,
+    "modules": 138,  # one more: the detector `views`
     "modules without entries": 105,
-    "lines": 20060,  # the aim is 18 000; what is left over it are features, their checks and their messages
+    # the aim is 18 000; what is left over it are features, their checks and their messages; 230 more: `views`
+    "lines": 20290,
     "longest module": 400,
     "kernels lines": 500,  # 5 more: the bound of the bins counts rounding, and the torch kernel multiplies matrices
     "function length, p90": 35,

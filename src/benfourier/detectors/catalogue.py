@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benfourier.detectors import c1c2, kd_bu, lid, mahalanobis, max_softmax, mbf  # noqa: F401  each registers itself
+from benfourier.detectors import c1c2, kd_bu, lid, mahalanobis, max_softmax, mbf, views  # noqa: F401  they register
 from benfourier.detectors.defense_gan import detector as defense_gan  # noqa: F401
 from benfourier.detectors.detector import CONTENT_ID, KIND, SCHEMA, Detector, Sigmoid
 from benfourier.detectors.extractor import Concatenated, Extractor
@@ -117,7 +117,7 @@ def _try(detector: Detector, features: int, shape: tuple[int, ...]) -> None:
     """Raises one of UNUSABLE unless a trial image has a finite score; for expensive features, unless zeros have."""
     rows = torch.zeros(1, features, dtype=torch.float64)
     with torch.no_grad():
-        if detector.needs == {"forward"}:
+        if detector.needs <= {"forward", "passes"}:
             image = detector.classifier.noise(1, shape)
             _, (rows,) = extract_batch(detector.classifier, [detector.extractor], image, [""])
         scores = detector.head.score(rows)

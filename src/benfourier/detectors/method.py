@@ -55,7 +55,6 @@ class Method(Options, ABC):
     authors_head: ClassVar[str] = "svm"
     baseline: ClassVar[bool] = False  # True for what other detectors are compared with
     variants: ClassVar[tuple[str, ...]] = ()  # words behind the colon of an id such as "c1c2:c1"
-    supplied_names: ClassVar[tuple[str, ...]] = ()  # what `fit` and `load` must get as `supplied`
 
     @abstractmethod
     def fit_extractor(self, classifier: Classifier, data: FitData) -> Extractor:
@@ -65,6 +64,11 @@ class Method(Options, ABC):
     def needs(self) -> frozenset[str]:
         """The most that scoring may need, of `vocabulary.NEEDS`; a fit may come to less: see Detector.needs."""
         return frozenset({"forward"})
+
+    @property
+    def supplied_names(self) -> tuple[str, ...]:
+        """What `fit` and `load` must get as `supplied`: it fits neither into options nor into files."""
+        return ()
 
     @property
     def clean_images(self) -> CleanImages:

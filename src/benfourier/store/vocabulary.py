@@ -80,7 +80,7 @@ MBF = "mbf"
 C1C2 = "c1c2"
 DEFENSE_GAN = "defense-gan"
 
-NEEDS = ("forward", "random", "gradients", "search")  # what a detector does with the network, the cheapest first
+NEEDS = ("forward", "passes", "random", "gradients", "search")  # what scoring takes, the cheapest first
 
 # Rates of false alarms. A threshold needs MIN_ALARMS expected alarms among the calibration images.
 RATES: Mapping[str, float] = MappingProxyType({"5%": 0.05, "1%": 0.01, "0.1%": 0.001})

@@ -1,0 +1,225 @@
+"""Views: by how much the predicted class leads when the image is changed a little.
+
+m_T(x) = Z_ŷ(Tx) − max_{k≠ŷ} Z_k(Tx), ŷ = argmax Z(x), for the image itself and for views T, such as its mirror image.
+An attack raises a wrong logit for one image; under a change that it did not aim at, little of that lead is left.
+Relatives: Bahat 2019 (arXiv:1902.00236), Roth 2019 (arXiv:1902.04818). Logits, not posteriors, which saturate.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Self
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from benfourier.detectors.extractor import Extractor, RunningExtractor
+from benfourier.detectors.method import FitData, Method, register_detector
+from benfourier.detectors.state import State, record_from_state
+from benfourier.errors import FitError, InputError, OptionError, check_whole
+from benfourier.models.classifier import Classifier
+from benfourier.models.forward import batch_size, observe
+from benfourier.options import layer_names, number, whole
+
+View = Callable[[Tensor], Tensor]  # images (N, C, H, W) to images of that shape, within the same bounds
+DEGREES = 9.0
+SIDE = 32  # of images that are shifted by one and two pixels; shifts of others grow with the root of their side
+SLACK = 1e-4  # of the width of the bounds, by which a view may leave them
+# pairs of places to put in order, after which the middle of nine numbers stands at place 4 (Paeth 1990)
+MEDIAN_OF_NINE = (
+    *((1, 2), (4, 5), (7, 8), (0, 1), (3, 4), (6, 7), (1, 2), (4, 5), (7, 8), (0, 3)),
+    *((5, 8), (4, 7), (3, 6), (1, 4), (2, 5), (4, 7), (4, 2), (6, 4), (4, 2)),
+)
+
+
+def mirror(images: Tensor) -> Tensor:
+    """Left and right change places."""
+    return images.flip(3)
+
+
+def rotation(images: Tensor) -> Tensor:
+    """Images turned by 9°, in place of the mirror image where that is no image of its class, as of digits."""
+    cosine, sine = math.cos(math.radians(DEGREES)), math.sin(math.radians(DEGREES))
+    turn = images.new_tensor([[cosine, -sine, 0.0], [sine, cosine, 0.0]]).expand(len(images), -1, -1)
+    grid = F.affine_grid(turn, list(images.shape), align_corners=False)
+    return F.grid_sample(images, grid, padding_mode="reflection", align_corners=False)
+
+
+def median(images: Tensor) -> Tensor:
+    """Each pixel becomes the median of its 3×3 neighbourhood; the gradient goes to the pixel that is taken."""
+    pixels = list(_neighbours(images))
+    for low, high in MEDIAN_OF_NINE:  # torch.median takes half as long as a forward pass
+        pixels[low], pixels[high] = torch.minimum(pixels[low], pixels[high]), torch.maximum(pixels[low], pixels[high])
+    return pixels[4]
+
+
+def blur(images: Tensor) -> Tensor:
+    """Each pixel becomes the mean of its 3×3 neighbourhood with the weights 1, 2, 1 along both sides."""
+    weights = (1, 2, 1, 2, 4, 2, 1, 2, 1)
+    return sum((w * pixels for w, pixels in zip(weights, _neighbours(images), strict=True)), torch.zeros(())) / 16
+
+
+def shift(images: Tensor) -> Tensor:
+    """Images moved down and to the right by a pixel, by more if they are large."""
+    return _move(images, 1, 1)
+
+
+def other_shift(images: Tensor) -> Tensor:
+    """Images moved up by two pixels and to the right by one, by more if they are large."""
+    return _move(images, -2, 1)
+
+
+def _neighbours(images: Tensor) -> Iterator[Tensor]:
+    """The nine pixels around each pixel, row by row; borders are reflected."""
+    padded, (height, width) = F.pad(images, (1, 1, 1, 1), mode="reflect"), images.shape[2:]
+    return (padded[:, :, y : y + height, x : x + width] for y in range(3) for x in range(3))
+
+
+def _move(images: Tensor, down: int, right: int) -> Tensor:
+    height, width = images.shape[2:]
+    y, x = (round(step * max(1.0, math.sqrt(side / SIDE))) for step, side in ((down, height), (right, width)))
+    padded = F.pad(images, (abs(x), abs(x), abs(y), abs(y)), mode="reflect")
+    return padded[:, :, abs(y) - y : abs(y) - y + height, abs(x) - x : abs(x) - x + width]
+
+
+VIEWS: Mapping[str, View] = {
+    "mirror": mirror,
+    "rotation": rotation,
+    "median": median,
+    "blur": blur,
+    "shift": shift,
+    "other-shift": other_shift,
+}
+SETS = {"fast": ("mirror",), "full": ("mirror", "median", "blur", "shift", "other-shift")}
+
+
+@dataclass(frozen=True, eq=False)
+class ViewMargins(RunningExtractor):
+    """By how much the predicted class leads other classes, in the image and in each view."""
+
+    views: tuple[str, ...]  # names
+    top: Annotated[int, check_whole]  # the margin over each of so many other classes, the highest first
+    left_out: str = ""  # views under which too few clean images kept their label, with the share that did
+    own: Mapping[str, View] = field(default_factory=dict)  # views of the user, by name
+
+    pixels_only: ClassVar[bool] = True
+    not_in_files: ClassVar[tuple[str, ...]] = ("own",)
+
+    @classmethod
+    def from_state(cls, classifier: Classifier, state: State, supplied: Mapping[str, Any]) -> Self:
+        """Returns the extractor; a user's own views are supplied by name."""
+        own = {name: supplied[name] for name in state["views"] if name not in VIEWS}
+        return record_from_state(cls, state, own=own)
+
+    def feature_names(self) -> tuple[str, ...]:
+        """Returns "image" and the views, each as often as there are other classes."""
+        return tuple(name for name in ("image", *self.views) for _ in range(self.top))
+
+    def extract(self, classifier: Classifier, images: Tensor, logits: Tensor, ids: Sequence[str]) -> Tensor:
+        """Returns the margins, (N, (1 + views) · top); the image's own need no pass beyond the shared one."""
+        labels = logits.argmax(1)
+        each = [logits, *self.view_logits(classifier, images)]
+        return torch.cat([margins_of(part, labels, self.top) for part in each], 1)
+
+    def view_logits(self, classifier: Classifier, images: Tensor) -> tuple[Tensor, ...]:
+        """Returns the logits of every view; small batches of all views share a pass, large ones fit the memory."""
+        views = [_apply(name, self.own.get(name) or VIEWS[name], images, classifier.bounds) for name in self.views]
+        if not views:
+            return ()
+        parts = torch.split(torch.cat(views), max(len(images), batch_size(classifier, images.shape[1:])))
+        return torch.split(torch.cat([observe(classifier, part, []).logits for part in parts]), len(images))
+
+
+def margins_of(logits: Tensor, labels: Tensor, top: int) -> Tensor:
+    """Returns by how much the label's logit leads the highest others, (N, top)."""
+    place = labels.unsqueeze(1)
+    return logits.gather(1, place) - logits.scatter(1, place, -torch.inf).topk(top, dim=1).values
+
+
+def _apply(name: str, view: View, images: Tensor, bounds: tuple[float, float]) -> Tensor:
+    """The view of images, or InputError unless it gives images of the same shape within the bounds."""
+    changed = view(images)
+    if not isinstance(changed, Tensor) or changed.shape != images.shape:
+        shape = tuple(changed.shape) if isinstance(changed, Tensor) else type(changed).__name__
+        raise InputError(f"view {name!r} makes {shape} of {tuple(images.shape)}; it must return images of that shape")
+    slack = SLACK * (bounds[1] - bounds[0])
+    least, greatest = (float(value) for value in changed.detach().aminmax())
+    if not bounds[0] - slack <= least <= greatest <= bounds[1] + slack:  # NaN fails too
+        problem = f"view {name!r} gives values from {least:g} to {greatest:g}; the classifier's bounds are {bounds}"
+        raise InputError(f"{problem}: clip them in the view")
+    return changed.clamp(*bounds)
+
+
+@register_detector
+@dataclass(frozen=True, kw_only=True)
+class Views(Method):
+    """Margins of the predicted class in the image and in views of it.
+
+    Args:
+        views: "full", the mirror image, median, blur and two shifts; "fast", the mirror image alone; or names: mirror,
+            rotation, median, blur, shift, other-shift, and those of your own functions, which are passed as `supplied`.
+        top: margins over so many other classes of each view, the highest first.
+        agreement: a view under which a smaller share of the fit's clean images keeps its label is left out.
+
+    Where the mirror image of a set is left out, as with digits, a rotation by 9° is tried in its place.
+    """
+
+    views: tuple[str, ...] | None = layer_names(("full",))
+    top: int = whole(1)
+    agreement: float = number(0.6, least=0, most=1)
+
+    id: ClassVar[str] = "views"
+    extractors: ClassVar[tuple[type[Extractor], ...]] = (ViewMargins,)
+    paper_head: ClassVar[str] = "logistic"
+    authors_head: ClassVar[str] = "logistic"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The views to begin with."""
+        words = ("full",) if self.views is None else self.views
+        return tuple(dict.fromkeys(name for word in words for name in SETS.get(word, (word,))))
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """More forward passes than the one that detectors share."""
+        return frozenset({"passes"})
+
+    @property
+    def supplied_names(self) -> tuple[str, ...]:
+        """The views that are not ours."""
+        return tuple(name for name in self.names if name not in VIEWS)
+
+    def fit_extractor(self, classifier: Classifier, data: FitData) -> ViewMargins:
+        """Returns the views under which enough of the fit's clean images keep their label."""
+        own = {name: data.supplied[name] for name in self.supplied_names}
+        for name, view in own.items():
+            if not callable(view):
+                raise InputError(f"view {name!r} is {view!r}; it must be a function of images (N, C, H, W)")
+        names = list(self.names)
+        stand_in = self.views is None or any(word in SETS for word in self.views)
+        tried = names + ["rotation"] * (stand_in and "mirror" in names and "rotation" not in names)
+        shares = _shares_that_agree(classifier, data.examples.clean, ViewMargins(tuple(tried), self.top, own=own))
+        enough = [name for name in tried if shares[name] >= self.agreement]
+        if "mirror" in enough:  # no stand-in is needed
+            enough = [name for name in enough if name in names]
+        texts = [f"{name} ({shares[name]:.0%})" for name in tried if name not in enough and name in names]
+        if not enough:
+            raise FitError(
+                f"under no view do {self.agreement:.0%} of the clean images keep their label: {', '.join(texts)}; name "
+                "other views, or lower agreement"
+            )
+        return ViewMargins(tuple(enough), self.top, ", ".join(texts), own)
+
+
+def _shares_that_agree(classifier: Classifier, clean: Tensor, extractor: ViewMargins) -> dict[str, float]:
+    """The share of the clean images that each view leaves in their class."""
+    agree = dict.fromkeys(extractor.views, 0)
+    with torch.no_grad():
+        for part in torch.split(clean, batch_size(classifier, clean.shape[1:])):
+            logits = observe(classifier, part, []).logits
+            if logits.shape[1] <= extractor.top:
+                raise OptionError(f"top is {extractor.top}; the classifier has {logits.shape[1] - 1} other classes")
+            for name, changed in zip(extractor.views, extractor.view_logits(classifier, part), strict=True):
+                agree[name] += int((changed.argmax(1) == logits.argmax(1)).sum())
+    return {name: count / len(clean) for name, count in agree.items()}

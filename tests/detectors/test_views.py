@@ -1,0 +1,158 @@
+"""Views: what each does to an image, which ones suit the data, and the margins that become features."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import benfourier as bf
+from benfourier.detectors.views import SETS, VIEWS, ViewMargins, blur, margins_of, median, mirror, other_shift, shift
+from benfourier.errors import FitError, InputError, OptionError
+from tests.detectors.toys import toys
+
+
+def images_of(count: int = 3, side: int = 9, seed: int = 0) -> Tensor:
+    return torch.rand(count, 2, side, side, generator=torch.Generator().manual_seed(seed))
+
+
+def neighbourhoods(images: Tensor) -> Tensor:
+    """The 3×3 pixels around each pixel, (N, C, 9, H, W), borders reflected."""
+    padded = nn.functional.pad(images, (1, 1, 1, 1), mode="reflect")
+    windows = nn.functional.unfold(padded.flatten(0, 1).unsqueeze(1), 3)
+    return windows.view(*images.shape[:2], 9, *images.shape[2:])
+
+
+def test_the_median_is_that_of_the_nine_pixels_around() -> None:
+    images = images_of()
+    assert torch.equal(median(images), neighbourhoods(images).median(2).values)
+
+
+def test_the_blur_has_binomial_weights() -> None:
+    images = images_of()
+    weights = torch.tensor([1, 2, 1, 2, 4, 2, 1, 2, 1]).view(9, 1, 1) / 16
+    assert torch.allclose(blur(images), (neighbourhoods(images) * weights).sum(2), atol=1e-6)
+
+
+def test_the_mirror_image_of_the_mirror_image_is_the_image() -> None:
+    assert torch.equal(mirror(mirror(images_of())), images_of())
+    assert torch.equal(mirror(images_of())[..., 0], images_of()[..., -1])
+
+
+@pytest.mark.parametrize(("side", "pixels"), [(16, (1, 1, -2)), (32, (1, 1, -2)), (224, (3, 3, -5))])
+def test_shifts_grow_with_the_image(side: int, pixels: tuple[int, int, int]) -> None:
+    images, (down, right, up) = images_of(1, side), pixels
+    assert torch.equal(shift(images)[:, :, down:, right:], images[:, :, :-down, :-right])
+    assert torch.equal(other_shift(images)[:, :, :up, right:], images[:, :, -up:, :-right])
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_a_view_keeps_shape_and_bounds_and_lets_gradients_through(name: str) -> None:
+    images = images_of().requires_grad_()
+    changed = VIEWS[name](images)
+    assert changed.shape == images.shape
+    assert 0 <= float(changed.detach().min()) <= float(changed.detach().max()) <= 1 + 1e-6
+    (gradient,) = torch.autograd.grad(changed.sum(), images)
+    assert torch.allclose(gradient.sum(), torch.tensor(float(images.numel())), rtol=0.05)  # each pixel has weight 1
+
+
+def test_margins_lead_over_the_highest_others_in_order() -> None:
+    logits = torch.tensor([[1.0, 5.0, 3.0, 4.5], [2.0, 0.0, -1.0, 1.0]])
+    assert margins_of(logits, torch.tensor([1, 3]), 2).tolist() == [[0.5, 2.0], [-1.0, 1.0]]
+
+
+def fitted(**options: object) -> bf.Detector:
+    data = toys()
+    return bf.fit("views", data.classifier, data.fitted.for_attack("bim"), show_progress=False, **options)  # type: ignore[arg-type]
+
+
+def test_features_are_the_margins_of_the_image_and_of_every_view() -> None:
+    data, detector = toys(), fitted(views=("median", "shift"), agreement=0.0, top=2)
+    images = data.tested.clean[:5]
+    logits, features, _ = detector.forward(images)
+    labels = logits.argmax(1)
+    views = [images, median(images), shift(images)]
+    expected = torch.cat([margins_of(data.classifier.logits(view), labels, 2) for view in views], 1)
+    assert torch.allclose(features, expected.double(), atol=1e-4)
+    assert detector.feature_names == ("image", "image", "median", "median", "shift", "shift")
+    assert detector.head.__class__.__name__ == "Logistic"
+
+
+def test_small_batches_of_all_views_share_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    data, passes = toys(), []
+    extractor = ViewMargins(SETS["full"], 1)
+    hook = data.classifier.module.register_forward_pre_hook(lambda module, inputs: passes.append(len(inputs[0])))
+    with hook, torch.no_grad():
+        extractor.view_logits(data.classifier, data.tested.clean[:2])
+    assert passes == [2 * len(SETS["full"])]
+
+
+class Striped(nn.Module):
+    """Says where the bright half of an image is: left (0), right (1), top (2) or bottom (3)."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        half = images.shape[3] // 2
+        halves = (images[..., :half], images[..., half:], images[..., :half, :], images[..., half:, :])
+        return 10 * torch.stack([part.mean((1, 2, 3)) for part in halves], 1)
+
+
+def striped_examples(count: int = 60) -> tuple[bf.Classifier, bf.Examples]:
+    """Images whose mirror image belongs to another class, as with digits."""
+    generator = torch.Generator().manual_seed(1)
+    images = 0.3 * torch.rand(count, 1, 8, 8, generator=generator)
+    images[: count // 2, :, :, :4] += 0.5
+    images[count // 2 :, :, :, 4:] += 0.5
+    labels = torch.tensor([0] * (count // 2) + [1] * (count - count // 2))
+    attacked = (images + 0.2 * torch.rand(images.shape, generator=generator)).clamp(0, 1)
+    success = {"noise": torch.ones(count, dtype=torch.bool)}
+    names = tuple(map(str, range(count)))
+    examples = bf.Examples(images, {"noisy": images}, {"noise": attacked}, success, labels, names,
+                           {"noisy": 0.0}, (("images", count),), 0)  # fmt: skip
+    return bf.Classifier(Striped(), bounds=(0.0, 1.0), size=8, channels=1), examples
+
+
+def test_a_view_that_changes_too_many_labels_is_left_out_and_a_rotation_stands_in_for_the_mirror_image() -> None:
+    classifier, examples = striped_examples()
+    detector = bf.fit("views", classifier, examples, show_progress=False)
+    extractor = detector.extractor
+    assert isinstance(extractor, ViewMargins)
+    assert set(extractor.views) == {"rotation", *SETS["full"]} - {"mirror"}
+    assert detector.summary["learned"]["left_out"] == "mirror (0%)"
+
+
+def test_views_that_all_change_labels_are_refused_with_their_shares() -> None:
+    classifier, examples = striped_examples()
+    with pytest.raises(FitError, match=r"under no view do 60% of the clean images keep their label: mirror \(0%\)"):
+        bf.fit("views", classifier, examples, views=("mirror",), show_progress=False)
+
+
+def test_a_users_own_view_is_saved_by_name_and_supplied_again(tmp_path: Path) -> None:
+    data = toys()
+    supplied = {"darker": lambda images: 0.9 * images}
+    detector = fitted(views=("mirror", "darker"), agreement=0.0, supplied=supplied)
+    detector.save(tmp_path / "views.bf")
+    again = bf.load(tmp_path / "views.bf", data.classifier, supplied=supplied)
+    images = data.tested.clean
+    np.testing.assert_array_equal(again.score(images), detector.score(images))
+    with pytest.raises(InputError, match="views needs 'darker', which neither options nor files can hold"):
+        bf.load(tmp_path / "views.bf", data.classifier)
+
+
+@pytest.mark.parametrize(
+    ("view", "message"),
+    [
+        (lambda images: images[:, :, 1:], r"view 'own' makes \(.*\) of \(.*\); it must return images of that shape"),
+        (lambda images: images + 0.5, "view 'own' gives values from .* to .*; the classifier's bounds are"),
+        (lambda images: images * float("nan"), "view 'own' gives values from nan to nan"),
+        ("blurred", "view 'own' is 'blurred'; it must be a function of images"),
+    ],
+)
+def test_a_bad_view_is_refused(view: object, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        fitted(views=("own",), agreement=0.0, supplied={"own": view})
+
+
+def test_more_other_classes_than_there_are_is_refused() -> None:
+    with pytest.raises(OptionError, match="top is 99; the classifier has"):
+        fitted(top=99)
