@@ -193,6 +193,8 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:
     training(stripes()).run(2, path)
     with pytest.raises(StoreError, match="other images or options"):
         training(stripes(), seed=1).run(3, path)
+    with pytest.raises(StoreError, match="2 iterations are done there, and 1 were asked for"):
+        training(stripes()).run(1, path)
     with pytest.raises(OptionError, match="make the folder"):
         training(stripes()).run(1, tmp_path / "none" / "gan.bf")
 

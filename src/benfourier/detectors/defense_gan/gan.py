@@ -169,7 +169,7 @@ class GanTraining:
         """Trains until the generator has so many iterations in all."""
         # The checkpoint is a file to go on from if it is there, and to write every KEEP iterations and at the end.
         if checkpoint is not None and checkpoint.exists():
-            self._load(checkpoint)
+            self._load(checkpoint, iterations)
         elif checkpoint is not None and not checkpoint.parent.is_dir():
             raise OptionError(f"checkpoint is {str(checkpoint)!r}, in a folder that does not exist; make the folder")
         with progress.bar(iterations, "defense-gan: training", show=show_progress) as advance:
@@ -236,10 +236,15 @@ class GanTraining:
         manifest = {"identity": self._identity, "done": self.done, "loss": self.loss}
         artifact.write(path, KIND, SCHEMA, manifest, arrays)
 
-    def _load(self, path: Path) -> None:
+    def _load(self, path: Path, iterations: int) -> None:
         manifest, arrays = artifact.read(path, KIND, SCHEMA)
         if manifest["identity"] != self._identity:
             raise StoreError(f"{path}: it is of a training with other images or options; give another checkpoint")
+        if manifest["done"] > iterations:
+            raise StoreError(
+                f"{path}: {manifest['done']} iterations are done there, and {iterations} were asked for; "
+                "ask for at least as many, or give another checkpoint"
+            )
         self.done, self.loss = manifest["done"], manifest["loss"]
         for name, tensor in self._tensors():
             tensor.copy_(torch.from_numpy(arrays[name]))
