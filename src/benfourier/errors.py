@@ -49,6 +49,10 @@ class LayerError(InputError):
 class OptionError(InputError):
     """An option outside its allowed range."""
 
+    def __init__(self, message: str, option: str = "") -> None:
+        super().__init__(message)
+        self.option = option  # the name of the option that is wrong, if it is one
+
 
 class PlanError(InputError):
     """A plan of an evaluation that cannot be run as written."""
@@ -88,7 +92,7 @@ def check_choice(name: str, value: object, allowed: Iterable[str]) -> None:
     """Raises OptionError unless value is one of the allowed words."""
     words = list(allowed)
     if value not in words:
-        raise OptionError(f"{name} is {value!r}; allowed: {', '.join(words)}{near_word(value, words)}")
+        raise OptionError(f"{name} is {value!r}; allowed: {', '.join(words)}{near_word(value, words)}", name)
 
 
 def near_word(value: object, words: Iterable[str], otherwise: str = "") -> str:
@@ -102,7 +106,7 @@ def check_whole(name: str, value: object, *, least: int = 1, most: int | None = 
     number = None if isinstance(value, bool) or not hasattr(value, "__index__") else int(value.__index__())
     if number is None or number < least or (most is not None and number > most):
         to = "" if most is None else f" and at most {most}"
-        raise OptionError(f"{name} is {value!r}; it must be a whole number of at least {least}{to}")
+        raise OptionError(f"{name} is {value!r}; it must be a whole number of at least {least}{to}", name)
     return number
 
 
@@ -117,7 +121,8 @@ def check_number(
     if not (isfinite(number) and above < number < below and least <= number <= most):
         sides = (("above", above), ("of at least", least), ("below", below), ("of at most", most))
         limits = " and ".join(f"{side} {bound:g}" for side, bound in sides if isfinite(bound))
-        raise OptionError(f"{name} is {value!r}; it must be {f'a number {limits}' if limits else 'a finite number'}")
+        allowed = f"a number {limits}" if limits else "a finite number"
+        raise OptionError(f"{name} is {value!r}; it must be {allowed}", name)
     return number
 
 
@@ -128,7 +133,7 @@ def check_probability(value: "ArrayLike", name: str = "probability") -> "NDArray
     numbers = np.asarray(value, dtype=np.float64)
     outside = ~((numbers >= 0) & (numbers <= 1))
     if outside.any():
-        raise OptionError(f"{name} is {numbers[outside].flat[0]!s}; it must be between 0 and 1")
+        raise OptionError(f"{name} is {numbers[outside].flat[0]!s}; it must be between 0 and 1", name)
     return numbers
 
 
@@ -140,5 +145,5 @@ def check_seed(value: object) -> int:
 def check_switch(name: str, value: object) -> bool:
     """Returns the value if it is True or False, or raises OptionError."""
     if not isinstance(value, bool):
-        raise OptionError(f"{name} is {value!r}; it must be True or False")
+        raise OptionError(f"{name} is {value!r}; it must be True or False", name)
     return value

@@ -30,7 +30,7 @@ def _number_or_word(default: Any, check_value: Check, words: tuple[str | None, .
             return check_value(name, value)
         except OptionError as error:
             others = f", or one of {', '.join(map(repr, words))}" if words else ""
-            raise OptionError(f"{error}{others}") from None
+            raise OptionError(f"{error}{others}", name) from None
 
     return field(default=default, metadata={"check": check})
 
@@ -61,7 +61,7 @@ def layer_names(default: Sequence[str] | None = None) -> Any:
         each = value if isinstance(value, Sequence) and not isinstance(value, str) else (value,)
         words = tuple(str(word) if type(word) is int else word for word in each)  # parts of a Sequential are numbered
         if not words or not all(isinstance(word, str) for word in words):
-            raise OptionError(f'{name} is {value!r}; it must be names, globs or "type:Conv2d", or None for all')
+            raise OptionError(f'{name} is {value!r}; it must be names, globs or "type:Conv2d", or None for all', name)
         return words
 
     return field(default=default, metadata={"check": check})
@@ -155,7 +155,8 @@ def check_known_options(name: str, options: Mapping[str, Any], known: Sequence[s
     for option in options:
         if option not in known:
             allowed = ", ".join(sorted(known)) or "none"
-            raise OptionError(f"{name} has no option {option!r}; its options: {allowed}{near_word(option, known)}")
+            message = f"{name} has no option {option!r}; its options: {allowed}{near_word(option, known)}"
+            raise OptionError(message, option)
 
 
 def check_json(name: str, value: Any) -> Any:

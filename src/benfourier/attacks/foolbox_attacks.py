@@ -49,7 +49,7 @@ class FoolboxAttack(Attack):
         name, form = f"{cls.id}:{word}", signature(classes[word])
         check_known_options(name, options, [*form.parameters, "eps"])
         if options.get("eps") is None and issubclass(classes[word], attacks.base.FixedEpsilonAttack):
-            raise OptionError(f"eps is None; {name} needs a number above 0, a multiple of the bounds' width")
+            raise OptionError(f"eps is None; {name} needs a number above 0, a multiple of the bounds' width", "eps")
         try:
             bound = form.bind(**{option: value for option, value in options.items() if option != "eps"})
         except TypeError as error:

@@ -151,7 +151,7 @@ def check_size(size: Any) -> tuple[int, int] | None:
         return None
     sides = size if isinstance(size, tuple | list) else (size, size)
     if len(sides) != 2:
-        raise OptionError(f"size is {size!r}; it must be one whole number, or height and width")
+        raise OptionError(f"size is {size!r}; it must be one whole number, or height and width", "size")
     return check_whole("size", sides[0]), check_whole("size", sides[1])
 
 

@@ -54,7 +54,8 @@ def _make_combined(name: str, preset: str | None, options: Mapping[str, Any]) ->
     """The methods of "mbf+lid", each with its own options."""
     ids = name.split("+")
     if preset is not None:
-        raise OptionError(f"preset is {preset!r}, and {name} has none; give options of its parts, such as {ids[0]}.…")
+        problem = f"preset is {preset!r}, and {name} has none"
+        raise OptionError(f"{problem}; give options of its parts, such as {ids[0]}.…", "preset")
     own: dict[str, dict[str, Any]] = {part: {} for part in ids}
     shared: dict[str, Any] = {}
     for option, value in options.items():
@@ -66,7 +67,8 @@ def _make_combined(name: str, preset: str | None, options: Mapping[str, Any]) ->
         else:
             raise OptionError(
                 f"{name} has no option {option!r}; its own are {', '.join(SHARED)}, those of a part are written "
-                f"{ids[0]}.<option>"
+                f"{ids[0]}.<option>",
+                option,
             )
     return Combined(parts=tuple(make_method(part, **own[part]) for part in ids), **shared)
 

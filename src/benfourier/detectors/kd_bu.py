@@ -265,7 +265,7 @@ class KDBU(Method):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.bu not in (None, True, False):
-            raise OptionError(f"bu is {self.bu!r}; it must be True, False, or None to let the classifier decide")
+            raise OptionError(f"bu is {self.bu!r}; it must be True, False, or None to let the classifier decide", "bu")
 
     @property
     def needs(self) -> frozenset[str]:

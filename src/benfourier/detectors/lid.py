@@ -236,7 +236,8 @@ class LID(Method):
         if self.k != "cv" and int(self.k) > self.batch - 1:
             raise OptionError(
                 f"k is {self.k} and the mini-batch {self.batch}; without an image's own source {self.batch - 1} are "
-                "left: ask for fewer neighbours or a larger mini-batch"
+                "left: ask for fewer neighbours or a larger mini-batch",
+                "k",
             )
 
     def fit_extractor(self, classifier: Classifier, data: FitData) -> Dimensions:

@@ -213,16 +213,15 @@ def _detector(content: Table, path: str, limits: Table) -> DetectorPlan:
 
 @contextmanager
 def _option_paths(path: str, options: Collection[str]) -> Iterator[None]:
-    """Names the key of a plan in errors about options: they begin with the option, or say that there is none."""
+    """Names the key of a plan in errors about options; most of these begin with the option."""
     try:
         yield
     except InputError as error:
-        message = str(error)
-        unknown = re.search(r"has no option '([^']*)'", message)
-        first = re.split(r" is | are ", message, maxsplit=1)[0]
-        if first in options:
-            raise OptionError(f"{path}.{message}") from error
-        raise OptionError(f"{path}.{unknown.group(1)}: {message}" if unknown else f"{path}: {message}") from error
+        option = error.option if isinstance(error, OptionError) else ""
+        if option not in options:
+            raise OptionError(f"{path}: {error}") from error
+        key = "" if str(error).startswith(f"{option} ") else f"{option}: "
+        raise OptionError(f"{path}.{key}{error}") from error
     except (TypeError, ValueError) as error:
         raise OptionError(f"{path} has a value of the wrong type ({error})") from error
 

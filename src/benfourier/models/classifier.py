@@ -61,7 +61,7 @@ class Classifier:
         check_choice("resize", resize, RESIZE_RULES)
         limits = _finite(bounds)
         if len(limits) != 2 or not limits[0] < limits[1]:
-            raise OptionError(f"bounds are {bounds!r}; they must be two finite numbers, the lower one first")
+            raise OptionError(f"bounds are {bounds!r}; they must be two finite numbers, the lower one first", "bounds")
         if channels is not None:
             check_whole("channels", channels)
         scaling = {"mean": _scaling("mean", mean), "std": _scaling("std", std)}
@@ -69,7 +69,7 @@ class Classifier:
         channels = channels or next(iter(counts.values()), None)
         for name, count in counts.items():
             if count != channels:
-                raise OptionError(f"{name} has {count} values for {channels} channels")
+                raise OptionError(f"{name} has {count} values for {channels} channels", name)
         values: dict[str, Any] = {"module": module, "bounds": limits, **scaling, "classes": classes}
         values |= {"size": check_size(size), "channels": channels, "resize": resize, "_layer_lists": {}}
         for name, value in values.items():
@@ -207,5 +207,5 @@ def _finite(values: Any) -> tuple[float, ...]:
 def _scaling(name: str, values: Any) -> tuple[float, ...] | None:
     numbers = _finite(values)
     if values is not None and (not numbers or (name == "std" and min(numbers) <= 0)):
-        raise OptionError(f"{name} is {values!r}; it must be finite numbers, one per channel, and std positive")
+        raise OptionError(f"{name} is {values!r}; it must be finite numbers, one per channel, and std positive", name)
     return numbers or None
