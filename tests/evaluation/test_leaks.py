@@ -79,7 +79,7 @@ def test_no_source_and_no_pixels_are_on_both_sides(data: EvaluationData, protoco
 
 
 def test_images_that_set_thresholds_are_no_copies_of_others(data: EvaluationData) -> None:
-    names = content_ids(torch.cat([data.calibration, data.misclassified]))
+    names = data.calibration.joined(data.misclassified).content_ids
     assert len(names) == len(set(names)) == len(data.held_out_names)
     clean = {name for groups in data.example_sets.values() for group in groups for name in content_ids(group.clean)}
     assert not clean & data.held_out_names
@@ -102,7 +102,7 @@ def test_a_leaky_split_is_caught(data: EvaluationData, monkeypatch: pytest.Monke
 
 
 def test_a_threshold_from_images_of_the_fit_is_caught(data: EvaluationData) -> None:
-    leaky = replace(data, calibration=data.example_sets[data.source][0].clean)
+    leaky = replace(data, calibration=data.images[data.source])
     with pytest.raises(InputError, match=r"images that set thresholds or are misclassified were fitted to too"):
         run_task(leaky, (first_trial(data, "non-transfer"),))
 

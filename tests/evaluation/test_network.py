@@ -92,8 +92,8 @@ def test_thresholds_are_set_by_images_that_the_network_has_not_learned_from(file
     batch = read(opened.source, opened.learned, [], show=False)
     learned = set(content_ids(load_images(batch.images, opened.classifier, layout="NCHW")))
     assert learned >= set(content_ids(images.images[images.source].images))
-    assert not learned & set(content_ids(images.calibration))
-    assert not learned & set(content_ids(images.misclassified))
+    assert not learned & set(images.calibration.content_ids)
+    assert not learned & set(images.misclassified.content_ids)
 
 
 def test_the_same_plan_gives_the_same_network_also_without_a_cache(file: Path) -> None:

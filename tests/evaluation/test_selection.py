@@ -37,17 +37,11 @@ def test_every_image_has_one_use_and_copies_have_none() -> None:
     selection = select_images(
         CLASSIFIER, source(), np.arange(200), sources=50, calibration=40, extra_clean=30, seed=0, show_progress=False
     )
-    parts = (selection.sources, selection.calibration, selection.extra_clean or ())
-    assert [len(part) for part in parts] == [50, 40, 30]
+    parts = (selection.sources, selection.calibration, selection.extra_clean, selection.misclassified)
+    assert [len(part) for part in parts[:3]] == [50, 40, 30]
     assert selection.classified == 180
     assert selection.correct == 162
-    sets = [
-        selection.sources.images,
-        selection.calibration,
-        selection.misclassified,
-        selection.extra_clean.images if selection.extra_clean else None,
-    ]
-    names = [name for images in sets if images is not None for name in content_ids(images)]
+    names = [name for part in parts for name in part.content_ids]
     assert len(names) == len(set(names))
     predictions = CLASSIFIER.logits(selection.sources.images).argmax(1)
     assert torch.equal(predictions, selection.sources.labels)

@@ -2,6 +2,7 @@
 
 from functools import cache
 
+from benfourier.data.images import LabelledImages
 from benfourier.service.demo import Demo
 from tests.detectors.toys import toys
 from tests.service.serving import NAMES, clean
@@ -11,4 +12,4 @@ from tests.service.serving import NAMES, clean
 def demo() -> Demo:
     """The first six clean digits of the test part, all classified correctly."""
     labels = toys().tested.labels[:6]
-    return Demo("digits", clean(6), labels, [NAMES[label] for label in labels.tolist()])
+    return Demo("digits", LabelledImages(clean(6), labels), [NAMES[label] for label in labels.tolist()])

@@ -11,6 +11,7 @@ import torch
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 import benfourier as bf
+from benfourier.data.images import LabelledImages
 from benfourier.service.demo import Demo
 from benfourier.service.settings import Settings
 from tests.detectors.toys import toys
@@ -32,7 +33,7 @@ def demo_of_detected_attacks() -> Demo:
     rows = (torch.from_numpy(clear) & right & attack.success).nonzero().flatten()[:3]
     assert len(rows) == 3
     labels = digits.labels[rows]
-    return Demo("digits", images[rows], labels, [NAMES[label] for label in labels.tolist()])
+    return Demo("digits", LabelledImages(images[rows], labels), [NAMES[label] for label in labels.tolist()])
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +82,7 @@ def test_a_clean_sample_is_accepted_and_after_an_attack_rejected(page: Page, tmp
 
 
 def test_files_are_judged_and_broken_ones_named_with_the_keyboard_alone(page: Page, tmp_path: Path) -> None:
-    (tmp_path / "good.png").write_bytes(png(demo_of_detected_attacks().images[0]))
+    (tmp_path / "good.png").write_bytes(png(demo_of_detected_attacks().samples.images[0]))
     (tmp_path / "bad.png").write_bytes(b"no image")
     page.get_by_label("Choose images").set_input_files([tmp_path / "good.png", tmp_path / "bad.png"])
     bad, good = page.get_by_role("article").all()

@@ -78,7 +78,7 @@ def _guard(evaluation: "bf.Evaluation", plan: "bf.Plan", out: Path, *, quiet: bo
         examples = data.joined(data.source, [attack.label for attack in plan.attacks])
         rows = data.rows(data.source, examples, len(examples), set(data.folds.values()) - {TEST_FOLD})
         detector = bf.fit("mbf", data.classifier, examples.take(rows), seed=plan.seed)
-        bf.Guard.calibrated(detector, data.calibration, false_alarm_rate=0.05).save(file)
+        bf.Guard.calibrated(detector, data.calibration.images, false_alarm_rate=0.05).save(file)
     guard = bf.load_guard(file, data.classifier.module)
     paths = _write_samples(data, out / "images")
     verdicts = list(zip(map(str, paths), guard.check(bf.load_images(paths, guard.classifier)), strict=True))

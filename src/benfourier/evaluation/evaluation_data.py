@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from benfourier.data.examples import Examples
-from benfourier.data.images import LabelledImages, content_ids
+from benfourier.data.images import LabelledImages
 from benfourier.data.seeds import image_seed
 from benfourier.data.splits import hash_rank
 from benfourier.detectors.feature_cache import FeatureCache
@@ -39,8 +38,8 @@ class EvaluationData:
     cache: Cache | None  # of arrays
     classifier: Classifier
     images: Mapping[str, LabelledImages]  # by source, as they were selected; first those that detectors are fitted to
-    calibration: Tensor  # clean images that set thresholds
-    misclassified: Tensor  # other clean images, which the network classifies wrongly
+    calibration: LabelledImages  # clean images that set thresholds
+    misclassified: LabelledImages  # other clean images, which the network classifies wrongly
     extra_clean: LabelledImages | None  # beside all of these, for detectors that learn from some
     data_digests: Mapping[str, str]  # of the sources
     network_facts: Mapping[str, object]  # what a run's record says about the network
@@ -116,15 +115,15 @@ class EvaluationData:
                 for examples in sets
                 for attack in examples.attacks
             },
-            "calibration": digest_of([self.calibration.numpy()]),
-            "misclassified": digest_of([self.misclassified.numpy()]),
+            "calibration": digest_of([self.calibration.images.numpy()]),
+            "misclassified": digest_of([self.misclassified.images.numpy()]),
             "extra clean": digest_of(extra),
         }
 
     @cached_property
     def held_out_names(self) -> frozenset[str]:
         """Content ids of the images that set thresholds, and of the misclassified ones: no fit may see them."""
-        return frozenset(name for images in (self.calibration, self.misclassified) for name in content_ids(images))
+        return frozenset((*self.calibration.content_ids, *self.misclassified.content_ids))
 
     @cached_property
     def feature_cache(self) -> FeatureCache:
@@ -132,7 +131,7 @@ class EvaluationData:
 
         Sources that options are tried on stand side by side, so that few chunks hold them.
         """
-        images = [self.calibration, self.misclassified]
+        images = [self.calibration.images, self.misclassified.images]
         few = min(entry.sources for entry in self.plan.detectors)
         for source, sets in self.example_sets.items():
             first = set(self.images[source].ids[:few])
@@ -144,7 +143,7 @@ class EvaluationData:
                     attacked[[row for row in rows if examples.success[attack][row]]]
                     for attack, attacked in examples.adversarial.items()
                 ]
-        network = classifier_digest(self.classifier, tuple(self.calibration.shape[1:]))
+        network = classifier_digest(self.classifier, tuple(self.calibration.images.shape[1:]))
         # reference images are the clean ones that detectors are fitted to, in the order in which they were selected
         sources, used = self.images[self.source], {name for each in self.example_sets[self.source] for name in each.ids}
         references = sources.take([row for row, name in enumerate(sources.ids) if name in used])
@@ -167,7 +166,8 @@ class EvaluationData:
         classifier.module.eval().requires_grad_(False)
         values = content["fields"]
         values["images"] = {name: LabelledImages(**each) for name, each in values["images"].items()}
-        values["extra_clean"] = values["extra_clean"] and LabelledImages(**values["extra_clean"])
+        for name in ("calibration", "misclassified", "extra_clean"):
+            values[name] = values[name] and LabelledImages(**values[name])
         sets = {source: tuple(Examples(**each) for each in sets) for source, sets in values.pop("example_sets").items()}
         return cls(plan=plan, cache=cache, classifier=classifier, example_sets=sets, **values)
 

@@ -73,9 +73,8 @@ def open_images(plan: Plan, cache: Cache | None, show_progress: bool | None = No
     extra_clean = (learned or first.extra_clean or None) if takes_clean else None
     images, digests = {source.name: (from_learned or first).sources}, {source.name: source.digest}
     if other is not None:
-        used = [images[source.name].images, first.calibration, first.misclassified]
-        used += [] if extra_clean is None else [extra_clean.images]
-        known |= {name for each in used if len(each) for name in content_ids(each)}
+        used = [images[source.name], first.calibration, first.misclassified, *([extra_clean] if extra_clean else [])]
+        known |= {name for each in used for name in each.content_ids}
         label = other.name if other.name != source.name else f"{other.name} (other)"
         images[label] = choose(other, np.arange(len(other)), sources=plan.other_sources, known=known).sources
         digests[label] = other.digest
@@ -90,8 +89,8 @@ class Selection:
     """Images of a source by their use; no image is in two of these, not even under another id."""
 
     sources: LabelledImages  # classified correctly, for detection
-    calibration: Tensor  # the next clean images, classified correctly or not; they set thresholds
-    misclassified: Tensor  # other images
+    calibration: LabelledImages  # the next clean images, classified correctly or not; they set thresholds
+    misclassified: LabelledImages  # other images
     extra_clean: LabelledImages  # images after those for calibration
     classified: int  # how many images were classified
     correct: int  # how many of them correctly
@@ -143,8 +142,8 @@ def select_images(
             f"least {MIN_SOURCES}: check the weights, the order of the classes and the network's mean and std, or "
             "train it longer"
         )
-    clean, calibrating, extra_images, wrong = (_to_labelled_images(entries, images) for entries in uses.values())
-    return Selection(clean, calibrating.images, wrong.images, extra_images, classified, correct, len(unreadable))
+    by_use = {use: _to_labelled_images(entries, images) for use, entries in uses.items()}
+    return Selection(**by_use, classified=classified, correct=correct, unreadable=len(unreadable))
 
 
 def _to_labelled_images(entries: Sequence[tuple[Tensor, int, str]], like: Tensor) -> LabelledImages:

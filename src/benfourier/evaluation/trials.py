@@ -183,7 +183,7 @@ def score_fold(data: EvaluationData, trial: Trial, targets: Sequence[Target], fo
     examples = fit_examples(data, trial, fold)
     detector = fit_detector(data, entry, examples)
     between = time.perf_counter()
-    clean, wrong = data.calibration[: entry.calibration], data.misclassified[: entry.calibration]
+    clean, wrong = (each.images[: entry.calibration] for each in (data.calibration, data.misclassified))
     rates = allowed_rates(len(clean))
     held_out = _scores(data, detector, clean) if rates else np.empty(0)
     assert detector.sigmoid is not None  # trials fit to adversarial images

@@ -10,9 +10,9 @@ from functools import partial
 import torch
 from fastapi import APIRouter, Request, Response
 from starlette.exceptions import HTTPException
-from torch import Tensor
 
 from benfourier.attacks.apply import attack
+from benfourier.data.images import LabelledImages
 from benfourier.errors import InputError
 from benfourier.models.classifier import Classifier
 from benfourier.models.images import encode_png, read_labelled
@@ -32,24 +32,22 @@ class Demo:
     """Sample images that the network classifies correctly."""
 
     source: str  # name of their source
-    images: Tensor  # (N, C, H, W), with 8-bit pixels
-    labels: Tensor  # right classes, (N,)
-    classes: Sequence[str]  # their names, one per sample
+    samples: LabelledImages  # with 8-bit pixels
+    class_names: Sequence[str]  # one per sample
 
 
 def load_demo(text: str, classifier: Classifier) -> Demo:
     """Returns samples of a source, the classes in turn; those that the network misclassifies are left out."""
     source = classifier.open_source(text)
     labelled = read_labelled(classifier, source, MAX_TRIED, unreadable=[])
-    samples, labels = labelled.images, labelled.labels
     with torch.no_grad():
-        right = (classifier.logits(samples).argmax(1).cpu() == labels).nonzero().flatten()[:MAX_SHOWN]
-    if not len(right):
+        is_right = classifier.logits(labelled.images).argmax(1).cpu() == labelled.labels
+    samples = labelled.take(is_right.nonzero().flatten()[:MAX_SHOWN])
+    if not len(samples):
         raise InputError(
-            f"the network classifies none of {len(samples)} images of {text!r} correctly; give images of its classes"
+            f"the network classifies none of {len(labelled)} images of {text!r} correctly; give images of its classes"
         )
-    names = [source.classes[label] for label in labels[right].tolist()]
-    return Demo(source.name, samples[right], labels[right], names)
+    return Demo(source.name, samples, [source.classes[label] for label in samples.labels.tolist()])
 
 
 def demo_router(engine: Engine, demo: Demo) -> APIRouter:
@@ -60,7 +58,7 @@ def demo_router(engine: Engine, demo: Demo) -> APIRouter:
     @router.get("/samples")
     async def samples() -> schemas.SamplesResponse:
         """Lists the samples."""
-        rows = enumerate(zip(demo.labels.tolist(), demo.classes, strict=True))
+        rows = enumerate(zip(demo.samples.labels.tolist(), demo.class_names, strict=True))
         infos = [schemas.SampleInfo(sample=place, label=label, class_name=name) for place, (label, name) in rows]
         return schemas.SamplesResponse(source=demo.source, attacks=list(ATTACKS), samples=infos)
 
@@ -71,7 +69,7 @@ def demo_router(engine: Engine, demo: Demo) -> APIRouter:
     )
     async def sample(sample: str) -> Response:
         """Returns a sample as a PNG file."""
-        content = encode_png(demo.images[_sample_number(sample, demo)], engine.current.guard.classifier)
+        content = encode_png(demo.samples.images[_sample_number(sample, demo)], engine.current.guard.classifier)
         return Response(content, media_type="image/png")
 
     @router.post(
@@ -84,8 +82,8 @@ def demo_router(engine: Engine, demo: Demo) -> APIRouter:
         check_content_type(request.headers, ("application/json",))
         call = await engine.read(request, lambda body: parse_json(schemas.AttackRequest, body), MAX_JSON)
         place, classifier = _sample_number(str(call.sample), demo), engine.current.guard.classifier
-        images, labels = demo.images[place : place + 1], demo.labels[place : place + 1]
-        work = partial(attack, call.attack, classifier, images, labels, eight_bit=True, show_progress=False)
+        images = demo.samples.take([place])
+        work = partial(attack, call.attack, classifier, images, eight_bit=True, show_progress=False)
         if places.locked():
             raise too_many_requests(f"{MAX_ATTACKS} attacks are under way", 2)
         async with places, asyncio.timeout_at(request.state.deadline):
@@ -103,6 +101,6 @@ def demo_router(engine: Engine, demo: Demo) -> APIRouter:
 
 def _sample_number(sample: str, demo: Demo) -> int:
     """The number of a sample, or 404 if there is none of that number."""
-    if not re.fullmatch("[0-9]{1,6}", sample) or int(sample) >= len(demo.images):
-        raise HTTPException(404, f"there is no sample {sample[:20]!r}; there are {len(demo.images)}, counted from 0")
+    if not re.fullmatch("[0-9]{1,6}", sample) or int(sample) >= len(demo.samples):
+        raise HTTPException(404, f"there is no sample {sample[:20]!r}; there are {len(demo.samples)}, counted from 0")
     return int(sample)

@@ -71,12 +71,13 @@ def ks_jobs(
     check_seed(seed)
     settings = {"draws": draws, "samples": samples, "bootstrap": bootstrap}
     network = digest_of_network(classifier)
-    output_of = cache(lambda kind: softmax_output(classifier, kind.images, orders))  # several jobs need those of one
+    # several jobs need the output for one kind
+    output_of = cache(lambda kind: softmax_output(classifier, kind.labelled.images, orders))
 
     def compare(study: str, source: str, split: str, name: str, kinds: Kinds, key: str) -> Iterator[KsResult]:
         sets = [output_of(kind) for kind in kinds]
         if study == KS_POSTERIORS:
-            names = [f"{name}\0{image}" for image in kinds[0].ids]
+            names = [f"{name}\0{image}" for image in kinds[0].labelled.ids]
             images, distance, p, more = _compare_with_fits(sets[0], names, seed, settings)
         else:
             images, distance, p, more = _compare_orders(*sets)

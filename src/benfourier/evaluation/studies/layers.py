@@ -54,7 +54,7 @@ def layer_jobs(
         first = DataPart(part.source, part.split, part.examples.take(range(count), "first"))
         names = (CLEAN, NOISY, *attacks)
         kinds[str(part.split)] = {kind.name: kind for kind in image_kinds(first) if kind.name in names}
-    fits_of = cache(lambda kind: fit_layers(classifier, kind.images, seed=seed))  # controls use them again
+    fits_of = cache(lambda kind: fit_layers(classifier, kind.labelled.images, seed=seed))  # controls use them again
     network, study = digest_of_network(classifier), _LayerStudy(classifier, kinds, fits_of, seed)
     identities = [kind.identity for split in SOURCES for kind in kinds[split].values()]
 
@@ -90,8 +90,8 @@ class _LayerStudy:
             source=kind.part.source,
             split=kind.part.split,
             kind=kind.name,
-            layers=tuple(layer.name for layer in mbf_layers(self.classifier, kind.images)),
-            images=len(kind.ids),
+            layers=tuple(layer.name for layer in mbf_layers(self.classifier, kind.labelled.images)),
+            images=len(kind.labelled),
             distance=over_images(fits.distances, np.mean),
             shape=over_images(fits.shapes, np.median),
             offset=over_images(fits.offsets, np.mean),
@@ -117,14 +117,14 @@ class _LayerStudy:
     def rows(self, split: str, attack: str, what: str, seed: int) -> FeatureTable:
         """Features of clean, noisy and attacked images of the sources on which the attack succeeded."""
         clean, noisy, attacked = (self.kinds[split][name] for name in (CLEAN, NOISY, attack))
-        succeeded, clean_rows = set(attacked.ids), {name: row for row, name in enumerate(clean.ids)}
-        layers, random = mbf_layers(self.classifier, clean.images), np.random.default_rng(seed)
+        succeeded, clean_rows = set(attacked.labelled.ids), {name: row for row, name in enumerate(clean.labelled.ids)}
+        layers, random = mbf_layers(self.classifier, clean.labelled.images), np.random.default_rng(seed)
         values, sources, names = [], list[str](), list[str]()
         for kind in (clean, noisy, attacked):
-            rows = [row for row, name in enumerate(kind.ids) if name in succeeded]
-            ids = [kind.ids[row] for row in rows]
+            rows = [row for row, name in enumerate(kind.labelled.ids) if name in succeeded]
+            images, ids = kind.labelled.images[rows], [kind.labelled.ids[row] for row in rows]
             if what == ACTIVATIONS:
-                magnitudes = features(self.classifier, kind.images[rows], ORDERS, entries=None, show_progress=False)
+                magnitudes = features(self.classifier, images, ORDERS, entries=None, show_progress=False)
                 values.append(torch.from_numpy(magnitudes).double())
             elif what == OWN_SHAPES:
                 values.append(_noise_features(self.fits_of(kind).shapes[rows], layers, random))

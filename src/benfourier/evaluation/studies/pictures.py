@@ -41,8 +41,8 @@ def picture_jobs(
     """
     network = digest_of_network(classifier)
     for kind, row in _choose(parts, each, seed):
-        author = credit(kind.ids[row])
-        key = digest_of((network, "picture", repr((SIDE, author)), kind.identity, kind.ids[row]))
+        author = credit(kind.labelled.ids[row])
+        key = digest_of((network, "picture", repr((SIDE, author)), kind.identity, kind.labelled.ids[row]))
         make = partial(_picture, classifier, kind, row, Path(folder), author)
         yield Job(kind.name, (key,), make, is_repeated=True)
 
@@ -58,7 +58,7 @@ def _choose(parts: Sequence[DataPart], each: int, seed: int) -> Iterator[tuple[I
         for kind in image_kinds(part):
             if kind.name in examples.attacks and (part.source, kind.name) not in done:
                 done.add((part.source, kind.name))
-                rows = {name: row for row, name in enumerate(kind.ids)}
+                rows = {name: row for row, name in enumerate(kind.labelled.ids)}
                 yield from ((kind, rows[name]) for name in [name for name in order if name in rows][:each])
 
 
@@ -66,7 +66,7 @@ def _picture(
     classifier: Classifier, kind: ImageKind, row: int, folder: Path, credit: str, key: str
 ) -> Iterator[Picture]:
     examples = kind.part.examples
-    clean, attacked = examples.clean[examples.ids.index(kind.ids[row])], kind.images[row]
+    clean, attacked = examples.clean[examples.ids.index(kind.labelled.ids[row])], kind.labelled.images[row]
     with torch.no_grad():
         labels = classifier.logits(torch.stack([clean, attacked])).argmax(1).tolist()
     names = [str(label) if classifier.classes is None else str(classifier.classes[label]) for label in labels]
@@ -77,7 +77,7 @@ def _picture(
     yield Picture(
         key=key,
         source=kind.part.source,
-        id=kind.ids[row],
+        id=kind.labelled.ids[row],
         attack=kind.name,
         label=names[0],
         adversarial_label=names[1],

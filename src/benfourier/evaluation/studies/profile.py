@@ -19,7 +19,9 @@ def profile_jobs(
     network = digest_of_network(classifier)
 
     def profile(kind: ImageKind, key: str) -> Iterator[Profile]:
-        values = features(classifier, kind.images, orders, pass_through=pass_through, entries=None, show_progress=False)
+        values = features(
+            classifier, kind.labelled.images, orders, pass_through=pass_through, entries=None, show_progress=False
+        )
         yield Profile(
             key=key,
             source=kind.part.source,

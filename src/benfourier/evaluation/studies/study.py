@@ -5,10 +5,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from torch import Tensor
 
 from benfourier import progress
 from benfourier.data.examples import Examples
+from benfourier.data.images import LabelledImages
 from benfourier.evaluation.evaluation_data import EvaluationData
 from benfourier.models.classifier import Classifier
 from benfourier.models.weights import weights_digest
@@ -32,15 +32,14 @@ class ImageKind:
 
     part: DataPart
     name: str  # clean, noisy or the label of an attack
-    images: Tensor  # float32 (N, C, H, W)
-    ids: tuple[str, ...]  # source image of each
+    labelled: LabelledImages  # their ids are those of the source images
 
     @property
     def identity(self) -> str:
         """A digest of the ids, the seed and how the examples were made."""
         examples = self.part.examples
         made_by = json.dumps([examples.seed, examples.noise_levels[NOISY], dict(examples.options)], sort_keys=True)
-        return digest_of((self.part.source, self.part.split, self.name, made_by, *self.ids))
+        return digest_of((self.part.source, self.part.split, self.name, made_by, *self.labelled.ids))
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +83,7 @@ def data_parts(data: EvaluationData) -> list[DataPart]:
 def image_kinds(part: DataPart) -> Iterator[ImageKind]:
     """Yields clean and noisy images, and each attack's where it succeeded; an attack without success is left out."""
     for kind, images, _ in part.examples.parts():
-        yield ImageKind(part, kind, images.images, images.ids)
+        yield ImageKind(part, kind, images)
 
 
 def digest_of_network(classifier: Classifier) -> str:
