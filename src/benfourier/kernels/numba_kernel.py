@@ -26,7 +26,6 @@ from benfourier.theory.coefficients import Zeros
 SHORT = 256  # rows of up to so many entries are summed directly: there bins would cost more than entries
 LARGEST_TABLE = 1 << 21  # numbers in a table of phasors; where more would be needed, phasors are summed directly
 BLOCK = 512  # entries whose phases are computed at a time
-WAYS = 4  # counters per bin, in turns: equal phases in a row do not wait for one another
 FLUSH = 1 << 18  # entries after which counters are emptied: 2^18 offsets of up to 2^22 fill 40 bits
 SHARED = 1 << 15  # entries for each thread at least
 CHUNK = 4  # rows that a thread takes at a time: torch's own threads may keep a core busy while they wait for work
@@ -78,8 +77,8 @@ def magnitudes(rows: Tensor, orders: int, *, centre: bool, zeros: Zeros, offsets
 
 def _bins(entries: int, orders: int) -> int:
     """The least power of two that keeps the error below a tenth of ½√(π/M); 0 to sum phasors one by one."""
-    # rounding takes 1e-7 turns of each phase and 1e-6 of the sums; the rest is left to the bins, ½(πn/bins)²
-    limit = 0.05 * math.sqrt(math.pi / entries) - (2 * math.pi * orders * 1e-7 + 1e-6)
+    # rounding takes 1e-7 turns of each phase and 4e-6 of the sums; the rest is left to the bins, ½(πn/bins)²
+    limit = 0.05 * math.sqrt(math.pi / entries) - (2 * math.pi * orders * 1e-7 + 4e-6)
     if entries <= SHORT or limit <= 0:
         return 0
     bins = 1 << max(10, math.ceil(math.log2(math.pi * orders / math.sqrt(2 * limit))))
@@ -88,11 +87,10 @@ def _bins(entries: int, orders: int) -> int:
 
 @lru_cache(16)
 def _table(bins: int, orders: int) -> Array:
-    """Phasors at the centres of bins, and their slopes: float32 (bins, 4·orders) as cos, sin, cos slope, sin slope."""
-    n, centres = np.arange(1, orders + 1), (np.arange(bins) + 0.5)[:, None] / max(1, bins)
+    """Phasors at the centres of bins: float32 (2·orders, bins), cosines before sines."""
+    n, centres = np.arange(1, orders + 1)[:, None], (np.arange(bins) + 0.5) / max(1, bins)
     phasors = np.exp(-2j * np.pi * centres * n)
-    slopes = phasors * (-2j * np.pi * n)
-    return np.concatenate([phasors.real, phasors.imag, slopes.real, slopes.imag], axis=1).astype(np.float32)
+    return np.concatenate([phasors.real, phasors.imag]).astype(np.float32)
 
 
 _is_forked_child = False
@@ -159,36 +157,33 @@ def _count(x, mean, shift, work, number, offset):
     for start in range(0, len(x), BLOCK):
         n = min(BLOCK, len(x) - start)
         zeros += _to_phases(x[start : start + n], mean, centred, bits, phase)
-        for i in range(n - n % WAYS, n):
-            counters[0, phase[i] >> shift] += ONE + np.uint64(phase[i] & low)
-        for i in range(0, n - n % WAYS, WAYS):
-            for j in range(WAYS):
-                p = phase[i + j]
-                counters[j, p >> shift] += ONE + np.uint64(p & low)
-    counters[0, ZERO >> shift] -= np.uint64(zeros) * (ONE + np.uint64(ZERO & low))
+        for p in phase[:n]:
+            counters[p >> shift] += ONE + np.uint64(p & low)
+    counters[ZERO >> shift] -= np.uint64(zeros) * (ONE + np.uint64(ZERO & low))
     for k in range(len(number)):
-        word = counters[0, k] + counters[1, k] + counters[2, k] + counters[3, k]
-        number[k] += np.int64(word >> np.uint64(40))
-        offset[k] += np.int64(word & OFFSETS)
+        number[k] += np.int64(counters[k] >> np.uint64(40))
+        offset[k] += np.int64(counters[k] & OFFSETS)
     return zeros
 
 
 @jit
 def _add_bins(number, offset, table, sums):
-    """Adds the phasors of counted entries to the sums; float32 within 32 bins, float64 between them."""
-    bins = len(number)
-    part = np.empty(len(sums), np.float32)
-    for start in range(0, bins, 32):
-        part[:] = 0
-        for k in range(start, start + 32):
-            if number[k]:
-                weight = np.float32(number[k])
-                # offsets count from the start of a bin, slopes from its centre
-                turns = np.float32(offset[k] * 2.0**-32 - number[k] * (0.5 / bins))
-                for n in range(len(sums)):
-                    part[n] += weight * table[k, n] + turns * table[k, len(sums) + n]
-        for n in range(len(sums)):
-            sums[n] += part[n]
+    """Adds the phasors of counted entries to the sums; float32, whose rounding is far below the bound."""
+    bins, orders = len(number), len(sums) // 2
+    weight, turns = np.empty(bins, np.float32), np.empty(bins, np.float32)
+    for k in range(bins):
+        weight[k] = number[k]
+        turns[k] = offset[k] * 2.0**-32 - number[k] * (0.5 / bins)  # offsets count from the start of a bin
+    for n in range(orders):
+        cosine, sine, slope = table[n], table[orders + n], 2 * math.pi * (n + 1)
+        a = b = c = d = np.float32(0)
+        for k in range(bins):
+            a += weight[k] * cosine[k]
+            b += weight[k] * sine[k]
+            c += turns[k] * cosine[k]
+            d += turns[k] * sine[k]
+        sums[n] += a + slope * d  # the slope of exp(−j2πn·t) is −j2πn times it
+        sums[orders + n] += b - slope * c
 
 
 @jit
@@ -233,12 +228,12 @@ def _finish(sums, entries, zeros, rule, out):
 @jit
 def _row_range(first, last, rows, places, centre, rule, table, out):
     """Writes |â_n| of rows first to last; a row with NaN or infinity gives NaN."""
-    bins, orders = len(table), out.shape[1]
+    bins, orders = table.shape[1], out.shape[1]
     shift = np.uint32(32)
     for _ in range(round(math.log2(max(1, bins)))):
         shift -= np.uint32(1)
     centred = np.empty(BLOCK)
-    work = (centred, centred.view(np.uint64), np.empty(BLOCK, np.uint32), np.empty((WAYS, bins), np.uint64))
+    work = (centred, centred.view(np.uint64), np.empty(BLOCK, np.uint32), np.empty(bins, np.uint64))
     number, offset, sums = np.empty(bins, np.int64), np.empty(bins, np.int64), np.empty(2 * orders)
     sample = np.empty(len(places), np.float32)
     for r in range(first, last):
