@@ -12,7 +12,8 @@ from benfourier.data.images import content_ids
 from benfourier.errors import InputError
 from benfourier.evaluation import trials as trials_module
 from benfourier.evaluation.evaluation_data import EvaluationData, every_twin, one_twin
-from benfourier.evaluation.trials import Trial, check_apart, fit_examples, run_task, target_images, trials
+from benfourier.evaluation.outcomes import check_apart, fit_examples, run_task, target_images
+from benfourier.evaluation.trials import Trial, trials
 from benfourier.store.records import Outcome
 from benfourier.store.vocabulary import ProtocolName
 from tests.evaluation.tiny import changed, prepared

@@ -11,12 +11,28 @@ from benfourier.evaluation.trials import Target, Trial, trials
 from benfourier.store.vocabulary import ProtocolName
 from tests.evaluation.tiny import PLAN, changed, plan_in
 
+MIXTURE = """
+[[attacks]]
+name = "r-pgd-beyond"
+label = "weak"
+role = "mixture"
+[[attacks]]
+name = "r-pgd-beyond"
+factor = 8.0
+label = "far"
+role = "mixture"
+[[attacks]]
+name = "foolbox:SaltAndPepperNoiseAttack"
+label = "salt"
+role = "unseen"
+own_noise = true
+"""
 ALL = changed(('"mixed"]', '"mixed", "data-transfer"]'), ('source = "digits"', 'source = "digits"\nother = "far"'))
 
 
 def asked(folder: Path, protocol: str) -> dict[tuple[str, ...], list[str]]:
     """By fitted attacks, what mbf is tested on under one protocol."""
-    planned = trials(read_plan(plan_in(folder, ALL)), "near", "far", protocol)
+    planned = trials(read_plan(plan_in(folder, ALL + MIXTURE)), "near", "far", protocol)
     return {
         trial.fitted: [f"{target.source} {target.attack}" for target in trial.targets]
         for trial in planned
@@ -43,6 +59,16 @@ def asked(folder: Path, protocol: str) -> dict[tuple[str, ...], list[str]]:
             },
         ),
         ("mixed", {("bim", "deepfool", "strong"): ["near bim", "near deepfool", "near strong"]}),
+        ("mixture", {("weak", "far"): ["near bim", "near deepfool", "near strong"]}),
+        ("unseen", {("weak", "far"): ["near salt"]}),
+        (
+            "left-out",
+            {
+                ("deepfool", "strong"): ["near bim"],
+                ("bim", "strong"): ["near deepfool"],
+                ("bim", "deepfool"): ["near strong"],
+            },
+        ),
     ],
 )
 def test_a_protocol_fits_and_tests_as_it_says(
@@ -105,3 +131,16 @@ def test_cheap_detectors_come_first(tmp_path: Path) -> None:
 def test_a_trial_says_what_it_is() -> None:
     trial = Trial(ProtocolName.ALL_ATTACKS, "mbf", ("bim", "deepfool"), "near", ())
     assert str(trial) == "mbf fitted to bim, deepfool, mixed"
+
+
+@pytest.mark.parametrize(
+    ("protocol", "attacks", "message"),
+    [
+        ("mixture", "", "protocols hold mixture, but no attack has role = 'mixture'"),
+        ("unseen", MIXTURE.split('[[attacks]]\nname = "foolbox')[0], "protocols hold unseen, .* role = 'unseen'"),
+    ],
+)
+def test_a_protocol_without_its_attacks_is_refused(tmp_path: Path, protocol: str, attacks: str, message: str) -> None:
+    text = changed(('"mixed"]', f'"mixed", "{protocol}"]')) + attacks
+    with pytest.raises(PlanError, match=message):
+        read_plan(plan_in(tmp_path, text))

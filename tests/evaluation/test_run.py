@@ -89,6 +89,45 @@ def test_a_plan_becomes_a_ledger(tmp_path: Path) -> None:
     assert alone.key != row.key
 
 
+MIXTURE = """
+[[attacks]]
+name = "r-pgd-beyond"
+label = "weak"
+role = "mixture"
+[[attacks]]
+name = "bim"
+label = "boundary"
+role = "mixture"
+[[attacks]]
+name = "bim-fixed"
+eps = 0.4
+label = "other"
+role = "unseen"
+[[detectors]]
+name = "second-opinion"
+second_model = "tests.evaluation.tiny:network"
+"""
+
+
+def test_a_fit_to_the_mixture_is_tested_on_known_and_on_unseen_attacks_and_on_changed_clean_images(
+    tmp_path: Path,
+) -> None:
+    protocols = '"non-transfer", "attack-transfer", "strength-transfer", "mixed"'
+    summary = run(tmp_path, changed((protocols, '"mixture", "unseen"')) + MIXTURE)
+    assert summary.failures == ()
+    outcomes = {(o.detector, o.protocol): o for o in read(tmp_path / "l.jsonl") if isinstance(o, Outcome)}
+    assert len(outcomes) == 2 * 3
+    seen, unseen = outcomes["mbf", "mixture"], outcomes["mbf", "unseen"]
+    assert seen.fitted == unseen.fitted == ("weak", "boundary")
+    assert [cell.attack for cell in seen.cells] == ["bim", "deepfool", "strong"]
+    assert [cell.attack for cell in unseen.cells] == ["other"]
+    changes = {"fpr-noise@5%", "fpr-jpeg@5%", "fpr-blurred@5%", "fpr-brighter@5%", "fpr-misclassified@5%"}
+    assert changes <= seen.overall.keys()
+    assert not changes.isdisjoint(unseen.overall)
+    assert all(0 <= seen.overall[name].value <= 1 for name in changes)
+    assert {"worst-auroc", "mead@5%"} <= outcomes["second-opinion", "unseen"].overall.keys()
+
+
 def test_a_second_start_does_nothing_again_and_a_larger_plan_only_what_is_new(tmp_path: Path) -> None:
     first = run(tmp_path, SMALL)
     assert (first.trials, first.run, first.outcomes) == (8, 8, 8)

@@ -9,7 +9,8 @@ import torch
 from benfourier.detectors.feature_cache import CHUNK
 from benfourier.detectors.features import few_sources
 from benfourier.evaluation.evaluation_data import FOLDS, EvaluationData
-from benfourier.evaluation.trials import Trial, fit_examples
+from benfourier.evaluation.outcomes import fit_examples
+from benfourier.evaluation.trials import Trial
 from benfourier.store.vocabulary import ProtocolName
 from tests.detectors.test_feature_cache import Brightness
 from tests.evaluation.tiny import changed, prepared

@@ -19,7 +19,7 @@ from benfourier.metrics.registry import (
     outcome_metrics,
     worst_auroc,
 )
-from benfourier.metrics.scores import FoldCalibration, OutcomeScores, ScoreSample, TargetScores
+from benfourier.metrics.scores import FoldCalibration, FoldedScores, OutcomeScores, ScoreSample, TargetScores
 from benfourier.store.records import Estimate
 from benfourier.store.vocabulary import CONFIDENT_SHARES, ProtocolName
 
@@ -56,7 +56,7 @@ def outcome(
     targets: list[TargetScores], calibrations: Mapping[int, FoldCalibration], scores: Any, folds: Any
 ) -> OutcomeScores:
     every = tuple(replace(one, calibrations=calibrations) for one in targets)
-    return OutcomeScores(every, scores, folds, calibrations)
+    return OutcomeScores(every, {"misclassified": FoldedScores(scores, folds)}, calibrations)
 
 
 def test_rates_need_ten_false_alarms_to_be_expected() -> None:

@@ -17,13 +17,14 @@ from benfourier.data.splits import hash_rank
 from benfourier.detectors.feature_cache import FeatureCache
 from benfourier.errors import InputError
 from benfourier.evaluation.network import new_classifier
-from benfourier.evaluation.plan import Plan
+from benfourier.evaluation.plan import DetectorPlan, Plan
 from benfourier.models.classifier import Classifier
 from benfourier.models.identity import classifier_digest
+from benfourier.models.open_classifier import open_classifier
 from benfourier.models.weights import weights_digest
 from benfourier.store.artifact import digest_of
 from benfourier.store.cache import Cache
-from benfourier.store.vocabulary import NOISY
+from benfourier.store.vocabulary import SECOND
 
 FOLDS = 5
 FILE = "data.pt"
@@ -70,6 +71,13 @@ class EvaluationData:
     def plan_of(self, source: str) -> Plan:
         """Returns the plan as it is for the images of one source."""
         return self.plan if source == self.source else self.plan.for_second_source
+
+    def supplied(self, detector: DetectorPlan) -> dict[str, Classifier]:
+        """Returns what a detector of the plan needs beside its options: the other network, if it has one."""
+        if not detector.second_model:
+            return {}
+        weights = self.plan.path_of(detector.second_weights) if detector.second_weights else None
+        return {SECOND: open_classifier(detector.second_model, weights=weights)}
 
     def set_index(self, source: str, attack: str) -> int:
         """Returns which example set of a source holds an attack."""
@@ -138,7 +146,7 @@ class EvaluationData:
             for examples in sets:
                 ranks = [(name not in first, hash_rank(self.plan.seed, name)) for name in examples.ids]
                 rows = sorted(range(len(ranks)), key=ranks.__getitem__)
-                images += [examples.clean[rows], examples.noisy[NOISY][rows]]
+                images += [each[rows] for each in (examples.clean, *examples.noisy.values())]
                 images += [
                     attacked[[row for row in rows if examples.success[attack][row]]]
                     for attack, attacked in examples.adversarial.items()
@@ -212,7 +220,7 @@ def _successes(examples: Examples) -> NDArray[np.bool_]:
 
 def _digest(examples: Examples, attack: str) -> str:
     """A digest of all that a trial of one attack sees; other attacks count only by the noise that they share."""
-    arrays = [examples.clean, examples.noisy[NOISY], examples.adversarial[attack], examples.success[attack]]
+    arrays = [examples.clean, *examples.noisy.values(), examples.adversarial[attack], examples.success[attack]]
     return digest_of((attack, *examples.ids, *(array.numpy() for array in (*arrays, examples.labels))))
 
 

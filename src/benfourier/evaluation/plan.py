@@ -16,6 +16,11 @@ from benfourier.options import Check
 from benfourier.store.vocabulary import MIN_SOURCES, ProtocolName, Role, StudyName
 
 TWINS = ("one", "every")
+ROLES_NEEDED = {  # by protocols
+    ProtocolName.OTHER_STRENGTH: (Role.STRENGTH,),
+    ProtocolName.MIXTURE: (Role.MIXTURE,),
+    ProtocolName.UNSEEN: (Role.MIXTURE, Role.UNSEEN),
+}
 DETECTION = ("held-out", "learned")
 ZOO_WEIGHTS = "zoo"  # instead of a file of weights: those of the convolutions that come with a network of the zoo
 HERE = "here"  # the scale of a plan as it is written
@@ -155,7 +160,7 @@ class AttackPlan:
     @property
     def noise_group(self) -> tuple[int, str]:
         """What it shares with the attacks that have the same images and noisy twins."""
-        return self.sources, self.label if self.own_noise else ""
+        return self.sources, self.label if self.own_noise else Role.MIXTURE * (self.role == Role.MIXTURE)
 
     @property
     def for_second_source(self) -> "AttackPlan":
@@ -173,6 +178,8 @@ class DetectorPlan:
     sources: int = key(None, up_to="sources", least=MIN_SOURCES)  # it is fitted to and tested on, at most
     calibration: int = key(None, up_to="calibration", least=0)  # clean images that set its thresholds, at most
     reduced: str = key("")  # a setting below the method's own, in words
+    second_model: str = key("")  # the other network of second-opinion: an id of the zoo, or package.module:factory
+    second_weights: str = key("")  # a file with its weights, beside the plan
     # adversarial ones of each source in a fit to several attacks: one of an attack that is drawn, or every one
     twins: str = key(TWINS[0], check=partial(_word, allowed=TWINS))
     overrides: Mapping[str, Any] = remaining_keys()  # options as the plan has them, the seed among them
@@ -203,6 +210,7 @@ class Plan:
     protocols: tuple[str, ...] = key((ProtocolName.SAME_ATTACK.value,), check=partial(_words, allowed=ProtocolName))
     studies: tuple[str, ...] = key((), check=partial(_words, allowed=StudyName))
     ledger: str = key("")  # file to append to, from the plan's folder; empty for one beside the plan
+    eight_bit: bool = key(False, check=_flag)  # attacked and noisy images have 8-bit pixels, as files do
     source: str = key(check=_source, table="data")  # of images, as the command line's --data has it
     skip: tuple[str, ...] = key((), check=_skip, table="data")  # ranges of its images that are left out, by place
     other: tuple[str, ...] = key((), check=_sources, table="data")  # further sources, same classes, taken together
@@ -250,7 +258,10 @@ class Plan:
     @property
     def weights_path(self) -> Path:
         """The file of the network's weights."""
-        name = self.network.weights
+        return self.path_of(self.network.weights)
+
+    def path_of(self, name: str) -> Path:
+        """Returns the path of a file that the plan names."""
         return Path(self.locate(name)) if DATA in name else self.folder / name
 
     def settings(self) -> dict[str, Any]:
@@ -270,6 +281,9 @@ def check_plan(plan: Plan) -> None:
             if label in labels[:place]:
                 raise OptionError(f"{name}[{place}].label is {label!r} again; give each a label of its own")
     near = [attack for attack in plan.attacks if attack.role == Role.BOUNDARY]
+    for protocol, role in ((p, r) for p, roles in ROLES_NEEDED.items() if p in plan.protocols for r in roles):
+        if not plan.labels(role):
+            raise OptionError(f"protocols hold {protocol.value}, but no attack has role = '{role}'; add one")
     if not near:
         raise OptionError(
             "attacks are all of role 'strength'; one at least must be 'boundary', it sets the noise level"
@@ -279,12 +293,13 @@ def check_plan(plan: Plan) -> None:
     if ProtocolName.OTHER_DATA in plan.protocols and not any(attack.transfer for attack in near):
         problem = "protocols hold data-transfer, but every boundary attack has transfer = false"
         raise OptionError(f"{problem}; let one take part")
-    if ProtocolName.OTHER_STRENGTH in plan.protocols and not plan.labels(Role.STRENGTH):
-        raise OptionError("protocols hold strength-transfer, but no attack has role = 'strength'; add one")
+    if ProtocolName.LEFT_OUT in plan.protocols and len(plan.labels(Role.BOUNDARY) + plan.labels(Role.STRENGTH)) < 2:
+        raise OptionError("protocols hold left-out, which leaves one attack out of the fit; add a second attack")
     for place, attack in enumerate(plan.attacks):
-        if attack.role == Role.STRENGTH:
+        if attack.role == Role.STRENGTH or (attack.role == Role.UNSEEN and not attack.own_noise):
             _check_strength(plan, attack, f"attacks[{place}]", near)
-    several = ProtocolName.ALL_ATTACKS in plan.protocols and len(plan.attacks) > 1
+    mixed = {ProtocolName.ALL_ATTACKS, ProtocolName.MIXTURE, ProtocolName.UNSEEN, ProtocolName.LEFT_OUT}
+    several = bool(mixed.intersection(plan.protocols)) and len(plan.attacks) > 1
     if ProtocolName.OTHER_STRENGTH in plan.protocols:
         several |= any(len(plan.labels(role)) > 1 for role in Role)
     for entry in plan.detectors:

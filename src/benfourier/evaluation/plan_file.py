@@ -21,7 +21,7 @@ from benfourier.models.identity import IMAGE_OPTIONS
 from benfourier.models.open_classifier import import_model
 from benfourier.models.training import TrainingOptions
 from benfourier.models.zoo import ZOO
-from benfourier.store.vocabulary import BASELINE, CALIBRATION_FLOOR, CLEAN, MIN_SOURCES, NOISY
+from benfourier.store.vocabulary import BASELINE, CALIBRATION_FLOOR, CLEAN, MIN_SOURCES, NOISY, SECOND
 
 LISTS = ("attacks", "detectors")  # lists of a plan whose entries have labels
 Table = dict[str, Any]
@@ -207,7 +207,13 @@ def _detector(content: Table, path: str, limits: Table) -> DetectorPlan:
     overrides = {"seed": limits["seed"], **values["overrides"]}
     entry = DetectorPlan(**{**values, "label": values["label"] or values["name"], "overrides": overrides})
     with _option_paths(path, ["preset", *values["overrides"]]):
-        _ = entry.method
+        supplied = [name for part in entry.method.parts_of_fit() for name in part.supplied_names]
+    if bool(entry.second_model) != (SECOND in supplied):
+        wrong = f"is {entry.second_model!r}, and {entry.name} has no second network; leave it out"
+        missing = f"is missing; {entry.name} needs another network: its id in the zoo, or package.module:factory"
+        raise OptionError(f"{path}.second_model {wrong if entry.second_model else missing}")
+    if others := [name for name in supplied if name != SECOND]:
+        raise OptionError(f"{path}: {entry.name} needs {others[0]!r}, a function, which a plan cannot hold; use Python")
     return entry
 
 

@@ -244,14 +244,17 @@ def _examples(
 ) -> tuple[Examples, dict[str, AttackResult]]:
     """Examples of some images and the results of their attacks; boundary attacks, if there are some, set the noise."""
     results: dict[str, AttackResult] = {}
+    mixture = attacks[0].role == Role.MIXTURE
     examples = make_examples(
         data.classifier,
         images,
         attacks={attack.label: make_attack(attack.name, **attack.options) for attack in attacks},
-        noise_from=[attack.label for attack in attacks if attack.role == Role.BOUNDARY] or None,
+        noise="each" if mixture else "median",
+        noise_from=None if mixture else [each.label for each in attacks if each.role == Role.BOUNDARY] or None,
         seed=data.plan.seed,
         cache=data.work_dir or False,
         chunk=data.plan.chunk,
+        eight_bit=data.plan.eight_bit,
         report=results.__setitem__,
         show_progress=show,
     )

@@ -21,11 +21,12 @@ from benfourier.errors import BenfourierError
 from benfourier.evaluation.evaluation_data import EvaluationData
 from benfourier.evaluation.executors import Executor, SavedFolder, Serial, TaskFailure
 from benfourier.evaluation.network import check_files, new_classifier
+from benfourier.evaluation.outcomes import inputs_record, run_task
 from benfourier.evaluation.plan import Plan
 from benfourier.evaluation.prepare import attack_images, open_images, work_folder
 from benfourier.evaluation.studies import STUDIES
 from benfourier.evaluation.studies.study import run_jobs
-from benfourier.evaluation.trials import Trial, inputs_record, run_task, trials, versions
+from benfourier.evaluation.trials import Trial, trials, versions
 from benfourier.store.artifact import digest_of
 from benfourier.store.cache import Cache, open_cache
 from benfourier.store.ledger import LedgerWriter, records

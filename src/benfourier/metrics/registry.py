@@ -14,11 +14,13 @@ from benfourier.metrics.scores import Bools, OutcomeScores, ScoreSample, TargetS
 from benfourier.store.records import Estimate
 from benfourier.store.vocabulary import (
     BASELINE,
+    CHANGES,
     CLEAN,
     CONFIDENT_SHARES,
     DEFAULT_RATE,
     MIN_ALARMS,
     MIN_SUCCESSES,
+    MISCLASSIFIED,
     NOISY,
     RATES,
     ProtocolName,
@@ -222,15 +224,17 @@ def _clean_alarms(scores: OutcomeScores, _: Bootstrap) -> Estimate | None:
     return rate_estimate(np.array(list(alarms.values())))
 
 
-@outcome_metric(
-    f"fpr-misclassified@{DEFAULT_RATE}", f"Misclassified images rejected at {DEFAULT_RATE[:-1]} %", better="lower"
-)
-def _misclassified_alarms(scores: OutcomeScores, _: Bootstrap) -> Estimate | None:
-    """Share of clean images that the network gets wrong and the detector rejects."""
-    if not _has_threshold(scores, DEFAULT_RATE) or not len(scores.misclassified):
+def _alarms(scores: OutcomeScores, _: Bootstrap, *, kind: str) -> Estimate | None:
+    """Share of some clean images that the detector rejects."""
+    if not _has_threshold(scores, DEFAULT_RATE) or kind not in scores.clean or not len(scores.clean[kind].scores):
         return None
-    folds, calibrations = scores.misclassified_folds, scores.calibrations
-    return rate_estimate(above_threshold(scores.misclassified, folds, calibrations, DEFAULT_RATE))
+    return rate_estimate(above_threshold(*scores.clean[kind], scores.calibrations, DEFAULT_RATE))
+
+
+for _kind, _title in {MISCLASSIFIED: "Misclassified images", **CHANGES}.items():
+    outcome_metric(f"fpr-{_kind}@{DEFAULT_RATE}", f"{_title} rejected at {DEFAULT_RATE[:-1]} %", better="lower")(
+        partial(_alarms, kind=_kind)
+    )
 
 
 def _compute(metrics: Mapping[str, Metric[T]], scores: T, bootstrap: Bootstrap, protocol: str) -> dict[str, Estimate]:

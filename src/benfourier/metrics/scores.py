@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,13 +78,20 @@ class TargetScores:
         return result
 
 
+class FoldedScores(NamedTuple):
+    """Scores of some images, and which fit scored each: scores of different fits cannot be compared."""
+
+    scores: Floats  # (M,)
+    folds: Rows  # (M,)
+
+
 @dataclass(frozen=True, eq=False)
 class OutcomeScores:
     """Scores of all attacks that a detector was tested on."""
 
     targets: tuple[TargetScores, ...]  # one per attack; metrics see only those with enough successes
-    misclassified: Floats  # scores of clean images that the network gets wrong, (M,)
-    misclassified_folds: Rows  # which fit scored each, (M,)
+    # of clean images that a table counts false alarms on: "misclassified", and changes of `vocabulary.CHANGES`
+    clean: Mapping[str, "FoldedScores"]
     calibrations: Mapping[int, FoldCalibration]  # by fold
 
 

@@ -12,12 +12,29 @@ from typing import Any
 from benfourier.metrics.registry import CELL_METRICS, OUTCOME_METRICS
 from benfourier.report.paper import NONE, VGG19, Paper, PaperNumber, all_cells
 from benfourier.report.registry import DOCS, EVERYONE, FULL, PAGE_AND_DOCS, TERMINAL, table
-from benfourier.report.results import ACCURACY, AUROC, GAIN, MEAD, WORST, CellRef, Results, find_cell, fit_name
+from benfourier.report.results import (
+    ACCURACY,
+    AUROC,
+    CAUGHT,
+    GAIN,
+    MEAD,
+    WORST,
+    CellRef,
+    Results,
+    find_cell,
+    fit_name,
+)
 from benfourier.report.table import APART, BELOW, FEW, Entry, Footnotes, Row, Table, mark_best, missing, number, percent
 from benfourier.store.records import AttackSummary, Estimate, Outcome
 from benfourier.store.vocabulary import BASELINE, DEFAULT_RATE, DEFENSE_GAN, MBF, MIN_SUCCESSES, ProtocolName
 
-SAME_ATTACK, OTHER_ATTACK, OTHER_DATA, OTHER_STRENGTH, ALL_ATTACKS = ProtocolName
+SAME_ATTACK, OTHER_ATTACK, OTHER_DATA, OTHER_STRENGTH, ALL_ATTACKS, MIXTURE, UNSEEN, LEFT_OUT = ProtocolName
+MANY = {  # protocols of one fit to many attacks, and what each is fitted to
+    ALL_ATTACKS: "all attacks together",
+    MIXTURE: "the default mixture",
+    UNSEEN: "the default mixture",
+    LEFT_OUT: "all other attacks",
+}
 MAIN_METRICS = (AUROC, ACCURACY)  # shown for every protocol, the others for fits to the tested attack only
 MORE_METRICS = "AUPR, rates of detection and of false alarms, AUROC of parts of the images"
 SUMMARY_COLUMNS = (
@@ -172,6 +189,11 @@ def summary(results: Results, source: str) -> Iterator[Table]:
 
 @table("other-data-accuracy", section=OTHER_DATA, metric=ACCURACY, protocol=OTHER_DATA)
 @table("other-data", section=OTHER_DATA, audiences=EVERYONE, metric=AUROC, protocol=OTHER_DATA)
+@table("left-out", section=LEFT_OUT, audiences=EVERYONE, metric=AUROC, protocol=LEFT_OUT)
+@table("unseen-caught", section=UNSEEN, audiences=EVERYONE, metric=CAUGHT, protocol=UNSEEN)
+@table("unseen", section=UNSEEN, audiences=EVERYONE, metric=AUROC, protocol=UNSEEN)
+@table("mixture-caught", section=MIXTURE, audiences=EVERYONE, metric=CAUGHT, protocol=MIXTURE)
+@table("mixture", section=MIXTURE, audiences=EVERYONE, metric=AUROC, protocol=MIXTURE)
 @table("all-attacks-accuracy", section=ALL_ATTACKS, metric=ACCURACY, protocol=ALL_ATTACKS)
 @table("all-attacks", section=ALL_ATTACKS, audiences=EVERYONE, metric=AUROC, protocol=ALL_ATTACKS)
 @table("same-attack-accuracy", section=SAME_ATTACK, audiences=PAGE_AND_DOCS, metric=ACCURACY, protocol=SAME_ATTACK)
@@ -182,7 +204,7 @@ def by_attack(results: Results, source: str, metric: str, protocol: ProtocolName
     outcomes = results.of(protocol, source)
     for tested in dict.fromkeys(cell.source for outcome in outcomes for cell in outcome.cells):
         same = [outcome for outcome in outcomes if any(cell.source == tested for cell in outcome.cells)]
-        fits = {ALL_ATTACKS: "all attacks together", OTHER_DATA: f"{source}, tested on {tested}"}
+        fits = {**MANY, OTHER_DATA: f"{source}, tested on {tested}"}
         each = _protocol_table(results, same, tested, metric)
         yield replace(each, title=f"{each.title}, fitted to {fits[protocol]}") if protocol in fits else each
 
@@ -206,7 +228,7 @@ def _protocol_table(results: Results, outcomes: Sequence[Outcome], tested: str, 
     protocol, source = outcomes[0].protocol, outcomes[0].source
     paper, facts = results.paper(source), CELL_METRICS.get(metric) or OUTCOME_METRICS[metric]
     newest = {outcome.detector: outcome for outcome in results.outcomes}
-    ids, any_fit = [results.attack_id(attack) for attack in attacks], protocol == ALL_ATTACKS
+    ids, any_fit = [results.attack_id(attack) for attack in attacks], protocol in MANY
     rows = []
     for detector in dict.fromkeys((*results.detectors, *results.baselines)):
         cells = tuple(find_cell(outcomes, detector, None if any_fit else attack, attack) for attack in attacks)
@@ -225,11 +247,13 @@ def _protocol_table(results: Results, outcomes: Sequence[Outcome], tested: str, 
     return grid(name, f"{facts.title}, {facts.unit}", metric, heads, rows, best=best, notes=notes)
 
 
-@table("all-attacks-overall", section=ALL_ATTACKS, audiences=PAGE_AND_DOCS)
+@table("unseen-overall", section=UNSEEN, audiences=EVERYONE, protocol=UNSEEN)
+@table("mixture-overall", section=MIXTURE, audiences=EVERYONE, protocol=MIXTURE)
+@table("all-attacks-overall", section=ALL_ATTACKS, audiences=PAGE_AND_DOCS, protocol=ALL_ATTACKS)
 @each_source
-def all_attacks_overall(results: Results, source: str) -> Iterator[Table]:
+def all_attacks_overall(results: Results, source: str, protocol: ProtocolName) -> Iterator[Table]:
     """Yields the metrics over all attacks of each detector."""
-    outcomes = {outcome.detector: outcome for outcome in results.of(ALL_ATTACKS, source)}
+    outcomes = {outcome.detector: outcome for outcome in results.of(protocol, source)}
     metrics = [m for m in OUTCOME_METRICS.values() if any(m.key in outcome.overall for outcome in outcomes.values())]
     footnotes, rows = Footnotes(), []
     for detector in (label for label in results.detectors if label in outcomes):
@@ -239,7 +263,10 @@ def all_attacks_overall(results: Results, source: str) -> Iterator[Table]:
         rows.append(Row(label, entries, APART if outcome.method == BASELINE else ""))
     columns = tuple(metric.title for metric in metrics)
     notes = (*footnotes.notes, *dict.fromkeys(metric.note for metric in metrics if metric.note))
-    yield Table("mixed-overall", "All attacks on an image at once, %", "detector", columns, tuple(rows), notes)
+    if rows:
+        yield Table(
+            f"{protocol}-overall", "All attacks on an image at once, %", "detector", columns, tuple(rows), notes
+        )
 
 
 @table("other-attack-accuracy", section=OTHER_ATTACK, metric=ACCURACY, folded_under="Accuracy, detector by detector")

@@ -8,12 +8,12 @@ import numpy as np
 from benfourier.metrics.ranking import ROC_RATES
 from benfourier.report.detection_tables import GridRow, transfer_rows
 from benfourier.report.registry import PAGE_AND_DOCS, Axes, Figure, LineStyle, Palette, Panel, figure, line_styles
-from benfourier.report.results import AUROC, Results, find_cell, fit_name, worst_cases
+from benfourier.report.results import AUROC, TO_MANY, Results, find_cell, fit_name, worst_cases
 from benfourier.report.table import percent_text
 from benfourier.store.records import AttackSummary, Cell, Outcome, Profile
 from benfourier.store.vocabulary import ProtocolName, Split
 
-SAME_ATTACK, OTHER_ATTACK, _, OTHER_STRENGTH, ALL_ATTACKS = ProtocolName
+SAME_ATTACK, OTHER_ATTACK, _, OTHER_STRENGTH, ALL_ATTACKS, _, _, _ = ProtocolName
 MAX_LABEL = 22  # letters beside an axis
 MAX_DETECTORS = 12  # more curves in one panel cannot be told apart
 # cividis (Nuñez et al. 2018), which readers with any colour vision order alike, at even steps
@@ -35,13 +35,15 @@ def short(label: str) -> str:
 @figure("worst-case", section="summary")
 def worst_case(results: Results) -> Iterator[Figure]:
     """Yields AUROC under every attack of each detector fitted to all of them, the best worst case first."""
-    caption = "One dot per attack; the worst is filled. Fitted to all attacks together. Dashed: chance and 90 %."
+    caption = "One dot per attack; the worst is filled. Fitted to {}. Dashed: chance and 90 %."
     for place, source in enumerate(results.sources, 1):
-        cases = [case for case in worst_cases(results, source) if case.outcome.protocol == ALL_ATTACKS]
-        outcomes = {case.outcome.detector: case.outcome for case in reversed(cases)}
-        if outcomes:
-            panel = _dots(list(outcomes.values())[-MAX_DETECTORS:])
-            yield Figure(f"worst-case-{place}", f"AUROC under every attack, {source}", caption, (panel,))
+        for protocol, fit in TO_MANY.items():
+            cases = [case for case in worst_cases(results, source) if case.outcome.protocol == protocol]
+            outcomes = {case.outcome.detector: case.outcome for case in reversed(cases)}
+            if outcomes:
+                panel = _dots(list(outcomes.values())[-MAX_DETECTORS:])
+                name = f"worst-case-{place}" + f"-{protocol}" * (protocol != ALL_ATTACKS)
+                yield Figure(name, f"AUROC under every attack, {source}", caption.format(fit), (panel,))
 
 
 def _dots(outcomes: Sequence[Outcome]) -> Panel:

@@ -5,7 +5,18 @@ from dataclasses import dataclass
 
 from benfourier.report.paper import CITATION, SLIPS, PaperNumber
 from benfourier.report.registry import FULL, TERMINAL, sentences
-from benfourier.report.results import ACCURACY, AUROC, COMPARED, CROSSED, GAIN, CellRef, Results, WorstCase, worst_cases
+from benfourier.report.results import (
+    ACCURACY,
+    AUROC,
+    COMPARED,
+    CROSSED,
+    GAIN,
+    TO_MANY,
+    CellRef,
+    Results,
+    WorstCase,
+    worst_cases,
+)
 from benfourier.report.table import join, percent_text, plural, quote
 from benfourier.store.vocabulary import BASELINE, MBF, ProtocolName
 
@@ -24,7 +35,7 @@ def best(results: Results) -> Iterator[str]:
         ranked = worst_cases(results, source)
         for first in ranked[:1]:
             yield f"Best worst case over {plural(first.attacks, 'attack')} on {source}: {_case(first)}."
-            plain = [case for case in ranked[1:] if case.fit in ("all attacks", "nothing")]
+            plain = [case for case in ranked[1:] if case.fit in (*TO_MANY.values(), "nothing")]
             # mbf and the baseline stand beside it, unless the best is one of them
             methods = [method for method in (MBF, BASELINE) if method != first.outcome.method]
             others = [case for name in methods for case in [c for c in plain if c.outcome.method == name][:1]]

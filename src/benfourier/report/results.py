@@ -14,8 +14,9 @@ from benfourier.store.vocabulary import BASELINE, C1C2, DEFAULT_RATE, DEFENSE_GA
 
 R = TypeVar("R", bound=Record)
 AUROC, ACCURACY, GAIN = "auroc", "accuracy", "auroc-gain"
-WORST, MEAD = "worst-auroc", f"mead@{DEFAULT_RATE}"
-SAME_ATTACK, OTHER_ATTACK, OTHER_DATA, OTHER_STRENGTH, ALL_ATTACKS = ProtocolName
+WORST, MEAD, CAUGHT = "worst-auroc", f"mead@{DEFAULT_RATE}", f"tpr@{DEFAULT_RATE}"
+SAME_ATTACK, OTHER_ATTACK, OTHER_DATA, OTHER_STRENGTH, ALL_ATTACKS, MIXTURE, *_ = ProtocolName
+TO_MANY = {ALL_ATTACKS: "all attacks", MIXTURE: "the default mixture"}  # protocols with one fit to many attacks
 COMPARED = (SAME_ATTACK, OTHER_ATTACK, OTHER_DATA)  # the paper has these
 CROSSED = (OTHER_ATTACK, OTHER_STRENGTH)  # tested on another attack than the one in the fit
 
@@ -224,8 +225,8 @@ class WorstCase:
         outcome = self.outcome
         if outcome.method == BASELINE or not outcome.fitted:
             return "nothing"
-        if outcome.protocol == ALL_ATTACKS:
-            return "all attacks"
+        if outcome.protocol in TO_MANY:
+            return TO_MANY[ProtocolName(outcome.protocol)]
         return "all fixed strengths" if len(outcome.fitted) > 1 else outcome.fitted[0]
 
 
@@ -233,7 +234,8 @@ def worst_cases(results: Results, source: str) -> tuple[WorstCase, ...]:
     """Returns all outcomes that were tested on every attack, whatever the fit, the best worst case first."""
     fixed = (outcome for outcome in results.of(OTHER_STRENGTH, source) if outcome.method != BASELINE)
     cases = []
-    for outcome in (*results.of(ALL_ATTACKS, source), *fixed):
+    many = (outcome for protocol in TO_MANY for outcome in results.of(protocol, source))
+    for outcome in (*many, *fixed):
         refs = [ref for ref in (CellRef(outcome, cell) for cell in outcome.cells) if ref.known(AUROC)]
         if refs and WORST in outcome.overall:
             attack = min(refs, key=lambda ref: ref.auroc.value).cell.attack

@@ -38,6 +38,22 @@ class ProtocolName(StrEnum):
         "All attacks together",
         "Fitted to all attacks at once, tested on each, and on all of them at once.",
     )
+    MIXTURE = (
+        "mixture",
+        "Fitted to the default mixture",
+        "Each detector is fitted to the mixture of attacks that `benfourier attack` makes by default, on other images, "
+        "and tested on every attack.",
+    )
+    UNSEEN = (
+        "unseen",
+        "Fitted to the default mixture, tested on attacks of other kinds",
+        "Fits to the default mixture, tested on attacks that nothing was chosen by or fitted to.",
+    )
+    LEFT_OUT = (
+        "left-out",
+        "Fitted to all attacks but the tested one",
+        "For each attack, a fit to all the others.",
+    )
 
     def __new__(cls, value: str, title: str = "", question: str = "") -> "ProtocolName":
         """Returns a member; called with its word alone, Enum looks the member up instead."""
@@ -47,10 +63,12 @@ class ProtocolName(StrEnum):
 
 
 class Role(StrEnum):
-    """How an attack ends: at the nearest adversarial image, or at a fixed strength."""
+    """How an attack ends, at the nearest adversarial image or at a fixed strength; or what it is used for."""
 
     BOUNDARY = "boundary"
     STRENGTH = "strength"
+    MIXTURE = "mixture"  # it is fitted to, in one mixture, and never tested
+    UNSEEN = "unseen"  # it is tested, and never fitted to
 
 
 class Split(StrEnum):
@@ -72,13 +90,25 @@ class StudyName(StrEnum):
 
 
 # Kinds of images; every other kind is the label of an attack.
-CLEAN, NOISY = "clean", "noisy"
+CLEAN, NOISY, MISCLASSIFIED = "clean", "noisy", "misclassified"
+
+# Changes of clean images under which false alarms are counted, with the words of tables.
+CHANGES: Mapping[str, str] = MappingProxyType(
+    {
+        "noise": "Clean images with noise of ±8/255",
+        "jpeg": "Clean images as JPEG of quality 75",
+        "blurred": "Blurred clean images",
+        "brighter": "Brighter clean images",
+    }
+)
 
 # Detectors that tables name. BASELINE stands in every table; the others are compared with it.
 BASELINE = "max-softmax"
 MBF = "mbf"
 C1C2 = "c1c2"
 DEFENSE_GAN = "defense-gan"
+
+SECOND = "second"  # name under which the other network of second-opinion is supplied
 
 NEEDS = ("forward", "passes", "random", "gradients", "search")  # what scoring takes, the cheapest first
 

@@ -12,8 +12,9 @@ from benfourier.detectors.detector import Detector
 from benfourier.detectors.features import extract
 from benfourier.errors import BenfourierError
 from benfourier.evaluation.evaluation_data import EvaluationData
+from benfourier.evaluation.outcomes import fit_detector, fit_examples
 from benfourier.evaluation.studies.study import Job, digest_of_network
-from benfourier.evaluation.trials import Trial, fit_detector, fit_examples
+from benfourier.evaluation.trials import Trial
 from benfourier.metrics.timing import median_seconds, seconds_of
 from benfourier.models.classifier import Classifier
 from benfourier.models.forward import observe
