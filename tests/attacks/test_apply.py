@@ -258,3 +258,19 @@ def test_an_attack_may_be_given_as_an_object_and_images_as_labelled_images() -> 
 
 def test_a_result_prints_successes_and_distances() -> None:
     assert repr(run_attack("bim")).startswith("AttackResult(bim: 4 of 4 succeeded, median l2 ")
+
+
+def test_what_rounding_to_eight_bits_undoes_is_lengthened_until_it_misleads() -> None:
+    data = digits()
+    pixels = (data.images * 255).round() / 255
+    free, stored = (
+        bf.attack("deepfool", data.classifier, pixels, data.labels, eight_bit=eight_bit) for eight_bit in (False, True)
+    )
+    assert torch.equal(stored.success, free.success)  # without lengthening, a part of these would be lost
+    levels = stored.images * 255
+    assert torch.allclose(levels, levels.round(), atol=1e-4)
+    rounded = (free.images * 255).round() / 255
+    undone = free.success & (data.classifier.logits(rounded).argmax(1) == data.labels)
+    assert undone.any()
+    assert bool((stored.l2[undone] > free.l2[undone]).all())
+    assert float(stored.l2[free.success].median()) < 2 * float(free.l2[free.success].median()) + 0.1

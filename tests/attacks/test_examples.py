@@ -18,7 +18,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 import benfourier as bf
-from benfourier.attacks.examples import noise_draws
+from benfourier.attacks.examples import MIXTURE, noise_draws
 from benfourier.errors import ActivationError, ImageError, InputError, OptionError, StoreError
 from benfourier.models.identity import NOISE_IMAGES, classifier_digest
 from tests.attacks import maker
@@ -515,3 +515,22 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(StoreError, match="the cache cannot be written there"):
         examples_of(cache=tmp_path / "file")
+
+
+def test_the_default_mixture_holds_weak_attacks_and_a_level_of_noise_for_each() -> None:
+    examples = examples_of(attacks="default")
+    assert examples.attacks == tuple(MIXTURE)
+    levels = examples.noise_levels
+    assert set(levels) == {"noisy", *(f"noisy, {label}" for label in MIXTURE)} - {"noisy, weak"}  # weak's is the median
+    assert levels["noisy, boundary"] < levels["noisy"] < levels["noisy, strong"]
+    for name, images in examples.noisy.items():
+        assert torch.equal(predicted(digits().classifier, images), examples.labels), name
+
+
+def test_noise_of_each_attack_is_as_long_as_that_attack() -> None:
+    examples = examples_of(attacks=BOTH, noise="each")
+    assert set(examples.noisy) == {"noisy", "noisy, bim", "noisy, deepfool"}
+    for label in BOTH:
+        own = lengths(examples.noisy[f"noisy, {label}"], examples.clean).quantile(0.5)
+        attacked = lengths(examples.adversarial[label], examples.clean)[examples.success[label]].quantile(0.5)
+        assert float(own) == pytest.approx(float(attacked), rel=0.2)  # images were left out after the level was found

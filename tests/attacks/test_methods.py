@@ -224,3 +224,20 @@ def test_autoattack_is_at_least_as_strong_as_one_of_its_parts() -> None:
     count = 6
     alone = run_attack("r-pgd-fixed", count, eps=0.3)
     assert (run_attack("autoattack", count, eps=0.3).success >= alone.success).all()
+
+
+@pytest.mark.parametrize("factor", [1.5, 4.0])
+def test_r_pgd_beyond_goes_a_factor_beyond_the_least_eps_of_each_image(factor: float) -> None:
+    least, beyond = run_attack("bim", tolerance=0.1), run_attack("r-pgd-beyond", factor=factor)
+    both = least.success & beyond.success & ~least.already
+    assert int(both.sum()) >= 18
+    ratio = beyond.linf[both] / least.linf[both]
+    assert float(ratio.max()) <= factor * (1 + 1e-5)
+    assert float(ratio.quantile(0.5)) > 0.95 * factor
+    assert int(run_attack("r-pgd-beyond", factor=factor, eps=0.05).success.sum()) < int(both.sum())
+
+
+def test_one_attack_of_autoattack_can_run_alone_with_fewer_queries() -> None:
+    square = run_attack("autoattack", 6, only="square", queries=40, eps=0.3)
+    assert square.success.any()
+    assert float(square.calls.double().max()) < 100

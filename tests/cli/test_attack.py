@@ -14,6 +14,7 @@ import torch
 from PIL import Image
 
 import benfourier as bf
+from benfourier.attacks.examples import MIXTURE
 from benfourier.cli.attack import attack as attack_verb
 from benfourier.cli.options import parse_attacks, parse_value
 from benfourier.data import Examples
@@ -70,7 +71,14 @@ def test_json_holds_the_same(capsys: Capture, here: Path) -> None:
     assert row["median_linf"] == pytest.approx(77 / 255, rel=1e-4)
     assert row["median_l2"] > row["median_linf"]
     assert row["calls"] == 23  # a first and a last look, 10 steps of 2, and the judgement of the last
-    assert result["noise_level"] > 0
+    assert result["noise_levels"]["noisy"] > 0
+
+
+def test_the_default_mixture_is_one_word(capsys: Capture, here: Path) -> None:
+    result = attack(capsys, here, "--attack", "default", "--json").json
+    assert [row["label"] for row in result["attacks"]] == list(MIXTURE)
+    assert set(result["noise_levels"]) == set(Examples.load(here / "out.bf").noisy)
+    assert len(result["noise_levels"]) == len(MIXTURE)
 
 
 def test_attacks_have_options_and_labels(capsys: Capture, here: Path) -> None:

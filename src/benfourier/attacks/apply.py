@@ -19,6 +19,7 @@ from benfourier.models.forward import batch_size, batch_slices
 from benfourier.models.images import LEVELS, from_pixels
 from benfourier.models.module import frozen
 
+LONGER, LONGEST = 1.1, 50.0  # factors by which what an attack added is lengthened, in a step and in all
 MOST_ON_CPU = 32  # images at once: more gain no time there, and lose some
 
 
@@ -50,8 +51,8 @@ def attack(
             Not beside LabelledImages.
         batch: images at once; by default as many as fit the memory; 32 at most on the CPU, 256 elsewhere.
         show_progress: True or False to force the bar; by default it is drawn on a terminal.
-        eight_bit: round the images to 8-bit pixels before the last forward pass. Those misclassified as they are
-            are rounded too.
+        eight_bit: round the images to 8-bit pixels before the last forward pass. Where rounding undoes an attack, what
+            it added is lengthened until the rounded image misleads. Images misclassified as they are are rounded too.
         options: of the attack, if it is given by its id.
     """
     start = time.perf_counter()
@@ -86,7 +87,7 @@ def _attack_batch(
     run.rows = run.rows[~already]
     if len(run.rows):
         attack.run(run)
-    best = (to_eight_bit(run.best, run.classifier) if eight_bit else run.best).to(images)
+    best = (_eight_bit_best(run) if eight_bit else run.best).to(images)
     valid = ((best >= run.low) & (best <= run.high)).flatten(1).all(1)  # False for NaN
     valid |= already.to(valid.device)  # the classifier lets clean images exceed the bounds by rounding
     adversarial, candidates = images.clone(), valid & run.squared.isfinite().to(valid.device)
@@ -95,6 +96,18 @@ def _attack_batch(
     success = candidates & _leads(run, run.final_logits(adversarial.to(run.clean))).to(candidates.device)
     adversarial[~success] = images[~success]
     return adversarial, success.cpu(), already.cpu(), run.calls.cpu()
+
+
+def _eight_bit_best(run: AttackRun) -> Tensor:
+    """The images recorded, with 8-bit pixels; where rounding undoes an attack, what it added is lengthened."""
+    best, added = to_eight_bit(run.best, run.classifier), run.best - run.clean
+    rows, factor = run.rows[run.squared[run.rows].isfinite()], 1.0
+    while len(rows) and factor < LONGEST:
+        rounded = to_eight_bit(run.clip(run.clean[rows] + factor * added[rows]), run.classifier)
+        misleads = run.is_adversarial(run.logits(rounded, rows), rows)
+        best[rows[misleads]] = rounded[misleads]
+        rows, factor = rows[~misleads], LONGER * factor
+    return best
 
 
 def _leads(run: AttackRun, logits: Tensor) -> Tensor:

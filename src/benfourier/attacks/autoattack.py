@@ -11,8 +11,9 @@ from benfourier.attacks.attack import Attack, register_attack
 from benfourier.attacks.foreign import ForeignModel, run_foreign
 from benfourier.attacks.run import AttackRun
 from benfourier.errors import ClassifierError, optional_import
-from benfourier.options import number, word
+from benfourier.options import number, whole, word
 
+ATTACKS = ("apgd-ce", "apgd-dlr", "apgd-t", "fab", "fab-t", "square")
 LEAST_CLASSES = 4  # its loss compares the four highest logits
 
 
@@ -24,6 +25,8 @@ class AutoAttack(Attack):
     eps: float = number(8 / 255, above=0)  # a multiple of the width of the bounds
     norm: str = word("Linf", "L2")
     version: str = word("standard", "plus", "rand")
+    only: str | None = word(None, *ATTACKS)  # one of its attacks instead of those of the version
+    queries: int = whole(5000)  # of Square
     id: ClassVar[str] = "autoattack"
     library: ClassVar[str] = "pyautoattack"
     cost: ClassVar[int] = 3
@@ -39,9 +42,11 @@ class AutoAttack(Attack):
             )
 
         def run_all_four(model: ForeignModel, images: Tensor, labels: Tensor, seed: int) -> Tensor:
+            version = {"version": "custom", "attacks": [self.only]} if self.only else {"version": self.version}
             four = pyautoattack.AutoAttack(
-                model, eps=self.eps, norm=self.norm, version=self.version, seed=seed, device=images.device
+                model, eps=self.eps, norm=self.norm, seed=seed, device=images.device, **version
             )
+            four.square.n_queries = self.queries
             for targeted in (four.apgd_targeted, four.fab):
                 targeted.n_target_classes = min(targeted.n_target_classes, classes - 1)
             adversarial: Tensor = four.run_standard_evaluation(images, labels, batch_size=len(images))[0]

@@ -35,14 +35,16 @@ class BimFixed(Attack):
     def run(self, run: AttackRun) -> None:
         """Records the last iterate where it is adversarial; a random start is clipped to the bounds."""
         step = self.ratio * self.eps if self.step is None else self.step
-        rows = run.rows
-        radii, steps = (run.clean.new_full((len(rows),), value) for value in (self.eps, step))
+        self.run_within(run, run.rows, *(run.clean.new_full((len(run.rows),), value) for value in (self.eps, step)))
+
+    def run_within(self, run: AttackRun, rows: Tensor, eps: Tensor, steps: Tensor) -> None:
+        """Makes the run of some rows, each with an eps and a step of its own, (rows,)."""
         images = run.clean[rows]
         if self.random:
-            images = run.clip(images + run.span * self.eps * run.uniform(rows))
+            images = run.clip(images + (run.span * eps).view(-1, 1, 1, 1) * run.uniform(rows))
         for _ in range(self.iterations):
             _, gradient = run.gradient(images, rows, cross_entropy)
-            images = _sign_step(run, rows, images, gradient, radii, steps)
+            images = _sign_step(run, rows, images, gradient, eps, steps)
         run.record(images, rows, run.is_adversarial(run.logits(images, rows), rows))
 
 

@@ -16,6 +16,8 @@ from torch import Tensor
 from benfourier import progress
 from benfourier.attacks import apply
 from benfourier.attacks.attack import Attack, AttackResult
+from benfourier.attacks.bim import Bim
+from benfourier.attacks.r_pgd import RPgdBeyond
 from benfourier.data.examples import Examples
 from benfourier.data.images import LabelledImages
 from benfourier.data.seeds import image_generator
@@ -35,6 +37,12 @@ CENTRES: dict[str, Callable[[Tensor], Tensor]] = {"median": lambda lengths: leng
 MOST = 1e6  # noise of so many widths of the bounds sends every pixel to one of them
 TOLERANCE = 1e-6  # of the level
 ROWS = 256  # images whose noise is measured at once
+DEFAULT, EACH = "default", "each"  # words of `attacks` and `noise`
+# What a detector for every strength is fitted to, weak attacks among it: boundary attacks alone teach it the wrong
+# lesson. How it was chosen is in docs/examples.md.
+MIXTURE: Mapping[str, Attack] = MappingProxyType(
+    {"boundary": Bim(), "weak": RPgdBeyond(factor=2.0), "strong": RPgdBeyond(factor=8.0)}
+)
 Attacks = str | Attack | Mapping[str, str | Attack]
 NoiseLevels = str | Mapping[str, float]
 
@@ -48,7 +56,7 @@ def make_examples(
     noise_from: Sequence[str] | None = None,
     seed: int = 0,
     ids: Sequence[str] | None = None,
-    noise: NoiseLevels = "median",
+    noise: NoiseLevels | None = None,
     cache: bool | FilePath = True,
     chunk: int = CHUNK,
     batch: int | None = None,
@@ -64,12 +72,13 @@ def make_examples(
         classifier: the network; it is left exactly as it was.
         images: LabelledImages, or a floating tensor (N, C, H, W), within the classifier's bounds.
         labels: true classes, whole numbers (N,); not beside LabelledImages.
-        attacks: id of an attack, an Attack, or several of them by label; {} for none.
+        attacks: id of an attack, an Attack, or several of them by label; {} for none; "default" for MIXTURE.
         noise_from: labels of the attacks whose perturbations set the level of the noise; None for all.
         seed: of all random draws.
         ids: one per image, all different; an image's draws depend on the seed and its id only. By default its index.
         noise: Gaussian noise has the "median" or the "mean" L2 of the successful perturbations; with several
-            attacks the median over the attacks. Or standard deviations in pixel values by name, one noisy twin each.
+            attacks the median over the attacks. "each" adds a noisy twin for each attack, of its median L2, and is the
+            default for MIXTURE. Or standard deviations in pixel values by name, one noisy twin each.
         cache: where finished chunks are kept: a folder, True for the default one, False for nowhere.
         chunk: images per chunk.
         batch: images at once inside a chunk; by default as many as fit the memory.
@@ -77,6 +86,7 @@ def make_examples(
         show_progress: True or False to force the bar; by default it is drawn on a terminal.
         report: called with the label and the result of each attack on the images that are classified correctly.
     """
+    noise = noise if noise is not None else EACH if attacks == DEFAULT else "median"
     methods = _attacks_by_label(attacks)
     sources = _noise_labels(noise_from, methods, noise)
     check_classifier(classifier)
@@ -122,6 +132,8 @@ def make_examples(
 
 def _attacks_by_label(attacks: Attacks) -> dict[str, Attack]:
     """The attacks by label; one alone has its name as label."""
+    if attacks == DEFAULT:
+        return dict(MIXTURE)
     if isinstance(attacks, str | Attack):
         method = apply.attack_from(attacks, {})
         attacks = {method.name: method}
@@ -144,7 +156,7 @@ def _noise_labels(noise_from: Sequence[str] | None, methods: Mapping[str, Attack
         if noise_from is not None:
             raise OptionError(f"noise_from is {list(noise_from)}, and the levels of the noise are given; leave one out")
         return []
-    check_choice("noise", noise, CENTRES)
+    check_choice("noise", noise, (*CENTRES, EACH))
     if not methods:
         raise OptionError(
             "attacks is empty, so that no perturbation sets the level of the noise; name an attack, such as 'bim', "
@@ -301,16 +313,26 @@ def noise_draws(shape: Sequence[int], seed: int, ids: Sequence[str]) -> Tensor:
 
 
 def _noise_levels(noise: NoiseLevels, twins: Noise, results: Mapping[str, AttackResult]) -> dict[str, float]:
-    """Levels of the noise by name: those given, or the one whose length is the median over the attacks."""
+    """Levels of the noise by name: those given, or the one whose length is the median over the attacks, and each's."""
     if isinstance(noise, Mapping):
         return {name: float(level) for name, level in noise.items()}
-    lengths = [float(CENTRES[noise](each.l2[each.success])) for each in results.values() if each.success.any()]
+    centre = "median" if noise == EACH else noise
+    lengths = {
+        label: float(CENTRES[centre](result.l2[result.success]))
+        for label, result in results.items()
+        if result.success.any()
+    }
     if not lengths:
         raise InputError(
             f"{', '.join(results)} succeeded on none of the {len(twins.clean)} images that are classified correctly; "
             "give more steps or a larger budget"
         )
-    return {NOISY: twins.level_for(float(torch.tensor(lengths, dtype=torch.float64).quantile(0.5)), noise)}
+    median = float(torch.tensor(list(lengths.values()), dtype=torch.float64).quantile(0.5))
+    levels = {NOISY: twins.level_for(median, centre)}
+    if noise == EACH:
+        others = {label: length for label, length in lengths.items() if length != median}
+        levels |= {f"{NOISY}, {label}": twins.level_for(length, centre) for label, length in others.items()}
+    return levels
 
 
 def _correct_twins(

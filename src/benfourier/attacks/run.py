@@ -110,6 +110,11 @@ class AttackRun:
         self.best[rows[nearer]] = images[nearer]
         self.squared[rows[nearer]] = squared[nearer]
 
+    def forget(self, rows: Tensor) -> None:
+        """Drops what was recorded of some rows."""
+        self.best[rows] = self.clean[rows]
+        self.squared[rows] = torch.inf
+
     def clip(self, images: Tensor) -> Tensor:
         """Returns images within the classifier's bounds."""
         return images.clamp(self.low, self.high)

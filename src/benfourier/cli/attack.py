@@ -26,13 +26,20 @@ def attack(
     std: options.Std = None,
     attacks: Annotated[
         list[str] | None,
-        typer.Option("--attack", "-a", help="An attack, `bim`, or one with a label, `weak=bim-fixed`; repeatable."),
+        typer.Option(
+            "--attack",
+            "-a",
+            help="An attack, `bim`, or one with a label, `weak=bim-fixed`; repeatable. `default`: the default mixture.",
+        ),
     ] = None,
     attack_options: Annotated[
         list[str] | None,
         typer.Option("--option", help="An option of an attack: `cw-l2.iterations=100`, `weak.eps=8/255`; repeatable."),
     ] = None,
-    noise: Annotated[str, typer.Option("--noise", help="Noise has the `median` or the `mean` L2.")] = "median",
+    noise: Annotated[
+        str | None,
+        typer.Option("--noise", help="Noise has the `median` or `mean` L2 of all attacks, or that of `each`."),
+    ] = None,
     limit: Annotated[
         int | None, typer.Option("--limit", help="So many images at most, the classes in their shares.")
     ] = None,
@@ -52,7 +59,8 @@ def attack(
     if cache is not None and no_cache:
         raise OptionError(f"cache is {str(cache)!r} and --no-cache is given too; leave one of them out")
     output.check_output_path(out, weights=weights, data=data)
-    by_label = options.parse_attacks(attacks or ["bim"], attack_options or [])
+    whole_mixture = (attacks or ["bim"]) == ["default"]
+    by_label = {} if whole_mixture else options.parse_attacks(attacks or ["bim"], attack_options or [])
     # the network first: its module may register an attack of the user's own
     classifier = options.classifier_from(model, weights, digest, size, channels, classes, mean, std)
     methods = {label: bf.make_attack(name, **chosen) for label, (name, chosen) in by_label.items()}
@@ -65,7 +73,7 @@ def attack(
         examples = bf.make_examples(
             classifier,
             images,
-            attacks=methods,
+            attacks="default" if whole_mixture else methods,
             seed=seed,
             noise=noise,
             cache=False if no_cache else cache or True,
@@ -96,7 +104,7 @@ def _facts(examples: "bf.Examples", results: "dict[str, bf.AttackResult]") -> di
     """What is printed, as JSON can hold it."""
     return {
         "funnel": [{"step": step, "left": left} for step, left in examples.counts],
-        "noise_level": examples.noise_levels["noisy"],
+        "noise_levels": dict(examples.noise_levels),
         "attacks": [
             {
                 "label": label,
@@ -125,4 +133,5 @@ def _print(facts: dict[str, Any], seed: int) -> None:
         cost = (f"{row['calls']:.0f}", f"{row['seconds']:.1f}", f"{row['cached']}")
         rows.append((row["label"], f"{row['succeeded']} of {row['images']}", l2, linf, *cost))
     output.print_table(f"attacks, seed {seed}", columns, rows)
-    typer.echo(f"noise of level {facts['noise_level']:.4g}")
+    levels = ", ".join(f"{level:.4g} ({name})" for name, level in facts["noise_levels"].items())
+    typer.echo(f"levels of noise: {levels}")
