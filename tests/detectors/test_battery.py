@@ -15,6 +15,7 @@ from sklearn.metrics import roc_auc_score
 from torch import nn
 
 import benfourier as bf
+from benfourier.data.examples import Examples
 from benfourier.data.images import LabelledImages
 from benfourier.detectors.catalogue import load, make_method
 from benfourier.detectors.detector import Detector, score_many
@@ -27,7 +28,7 @@ from benfourier.detectors.method import DETECTORS, Method
 from benfourier.errors import ImageError, InputError, OptionError
 from benfourier.store.vocabulary import NEEDS
 from tests.detectors.cases import CASES
-from tests.detectors.toys import toys
+from tests.detectors.toys import other_classifier, toys
 
 NAMES = list(DETECTORS)
 names = pytest.mark.parametrize("name", NAMES)
@@ -37,12 +38,20 @@ def clean_for(name: str) -> LabelledImages | None:
     return toys().clean if DETECTORS[name]().clean_images == "required" else None
 
 
+def supplied_for(name: str) -> dict[str, Any]:
+    return {"second": other_classifier()} if DETECTORS[name]().supplied_names else {}
+
+
 @cache
 def fitted(name: str) -> Detector:
     """One detector of each kind, fitted to bim."""
-    toy_data = toys()
-    examples = toy_data.fitted.for_attack("bim")
-    return fit(name, toy_data.classifier, examples, clean=clean_for(name), show_progress=False, **CASES[name].options)
+    return fit_to(toys().fitted.for_attack("bim"), name)
+
+
+def fit_to(examples: Examples, name: str, **keywords: Any) -> Detector:
+    """A fit with what the detector needs, and with the options of its case."""
+    options = {"clean": clean_for(name), "supplied": supplied_for(name), **CASES[name].options, **keywords}
+    return fit(name, toys().classifier, examples, show_progress=False, **options)
 
 
 @pytest.fixture(params=NAMES)
@@ -82,14 +91,7 @@ def test_fitting_leaves_the_method_as_it_was(name: str) -> None:
 @names
 def test_fitting_again_gives_the_same_scores(name: str) -> None:
     toy_data = toys()
-    again = fit(
-        name,
-        toy_data.classifier,
-        toy_data.fitted.for_attack("bim"),
-        clean=clean_for(name),
-        show_progress=False,
-        **CASES[name].options,
-    )
+    again = fit_to(toy_data.fitted.for_attack("bim"), name)
     images = toy_data.tested.clean[:6]
     assert np.array_equal(again.score(images), fitted(name).score(images))
 
@@ -141,7 +143,7 @@ def test_fitting_leaves_the_classifier_as_found(name: str) -> None:
 
 def test_a_saved_detector_gives_bit_equal_scores(detector: Detector, tmp_path: Path) -> None:
     detector.save(tmp_path / "d.bf")
-    again = load(tmp_path / "d.bf", detector.classifier)
+    again = load(tmp_path / "d.bf", detector.classifier, supplied=supplied_for(detector.method.name))
     images = toys().tested.adversarial["bim"][:12]
     assert np.array_equal(again.score(images), detector.score(images))
     assert np.array_equal(again.posterior(images), detector.posterior(images))
@@ -202,10 +204,10 @@ def test_images_beyond_the_examples_are_either_required_or_refused(name: str) ->
     toy_data = toys()
     if DETECTORS[name]().clean_images == "required":
         with pytest.raises(InputError, match="pass clean=Labelled"):
-            fit(name, toy_data.classifier, toy_data.fitted, **CASES[name].options)
+            fit_to(toy_data.fitted, name, clean=None)
     else:
         with pytest.raises(InputError, match="leave clean out"):
-            fit(name, toy_data.classifier, toy_data.fitted, clean=toy_data.clean, **CASES[name].options)
+            fit_to(toy_data.fitted, name, clean=toy_data.clean)
 
 
 def test_detectors_that_observe_share_one_forward_pass() -> None:
@@ -245,11 +247,7 @@ def cached(name: str) -> tuple[Extractor, FeatureCache]:
     references = LabelledImages(examples.clean, examples.labels, examples.ids)
     pool = [examples.clean, examples.noisy["noisy"], examples.adversarial["bim"]]
     cache = FeatureCache(toy_data.classifier, "network", pool, reference_pool=references)
-    options = CASES[name].options
-    detector = fit(
-        name, toy_data.classifier, examples, clean=clean_for(name), cache=cache, show_progress=False, **options
-    )
-    return detector.extractor, cache
+    return fit_to(examples, name, cache=cache).extractor, cache
 
 
 @names
@@ -281,7 +279,8 @@ def test_ids_change_nothing_but_the_finish(name: str) -> None:
 def test_an_extractor_is_restored_from_its_state(detector: Detector) -> None:
     ids, images = toys().fitted.ids[:6], toys().fitted.noisy["noisy"][:6]
     leaves = detector.extractor.leaves()
-    again = [type(leaf).from_state(detector.classifier, leaf.state(), {}) for leaf in leaves]
+    supplied = supplied_for(detector.method.name)
+    again = [type(leaf).from_state(detector.classifier, leaf.state(), supplied) for leaf in leaves]
     known = {kind for part in detector.method.parts_of_fit() for kind in part.extractors}
     assert {type(leaf) for leaf in leaves} <= known
     one, other = (
@@ -320,7 +319,8 @@ def test_two_detectors_share_one_head(name: str, tmp_path: Path) -> None:
     toy_data = toys()
     examples, images = toy_data.fitted.for_attack("bim"), toy_data.tested.adversarial["bim"][:5]
     for both, options in combined(name):
-        detector = fit(both, toy_data.classifier, examples, clean=clean_for(name), show_progress=False, **options)
+        needed: dict[str, Any] = {"clean": clean_for(name), "supplied": supplied_for(name)}
+        detector = fit(both, toy_data.classifier, examples, show_progress=False, **needed, **options)
         assert isinstance(detector.extractor, Concatenated)
         assert isinstance(detector.head, Svm)
         assert detector.method.name == both
@@ -330,6 +330,6 @@ def test_two_detectors_share_one_head(name: str, tmp_path: Path) -> None:
         apart = extract(toy_data.classifier, detector.extractor.parts, images, ids, show_progress=False)
         assert torch.equal(features, torch.cat(apart, 1))
         detector.save(tmp_path / "both.bf")
-        again = load(tmp_path / "both.bf", toy_data.classifier)
+        again = load(tmp_path / "both.bf", toy_data.classifier, supplied=supplied_for(name))
         assert np.array_equal(again.score(images), detector.score(images))
         assert again.method == detector.method

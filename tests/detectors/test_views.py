@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 import benfourier as bf
-from benfourier.detectors.views import SETS, VIEWS, ViewMargins, blur, margins_of, median, mirror, other_shift, shift
+from benfourier.detectors.extractor import margins_of
+from benfourier.detectors.views import SETS, VIEWS, ViewMargins, blur, median, mirror, other_shift, shift
 from benfourier.errors import FitError, InputError, OptionError
 from tests.detectors.toys import toys
 

@@ -10,7 +10,7 @@ from sklearn.datasets import load_digits
 import benfourier as bf
 from benfourier.data.examples import Examples
 from benfourier.data.images import LabelledImages
-from tests.attacks.trained import TRAIN, digits
+from tests.attacks.trained import TRAIN, digits, train
 
 SOURCES = 160
 
@@ -56,3 +56,12 @@ def toys() -> Toys:
         examples.take(np.arange(cut, SOURCES)),
         LabelledImages(images[beyond], labels[beyond]),
     )
+
+
+@cache
+def other_classifier() -> bf.Classifier:
+    """A second network for the same digits, trained from other weights."""
+    dataset = load_digits()
+    images = torch.from_numpy(dataset.images).float().unsqueeze(1) / 16
+    module = train(images, torch.from_numpy(dataset.target), seed=1)
+    return bf.Classifier(module.requires_grad_(False), bounds=(0.0, 1.0), size=8, channels=1)

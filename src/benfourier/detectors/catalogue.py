@@ -8,7 +8,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from benfourier.detectors import c1c2, kd_bu, lid, mahalanobis, max_softmax, mbf, views  # noqa: F401  they register
+from benfourier.detectors import (  # noqa: F401  they register
+    c1c2,
+    feature_squeezing,
+    kd_bu,
+    lid,
+    mahalanobis,
+    max_softmax,
+    mbf,
+    odds,
+    second_opinion,
+    views,
+)
 from benfourier.detectors.defense_gan import detector as defense_gan  # noqa: F401
 from benfourier.detectors.detector import CONTENT_ID, KIND, SCHEMA, Detector, Sigmoid
 from benfourier.detectors.extractor import Concatenated, Extractor

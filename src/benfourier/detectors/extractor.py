@@ -96,3 +96,9 @@ def same_source(ids: Sequence[str], references: Sequence[str]) -> Tensor:
     places = {name: place for place, name in enumerate(references)}
     sources = torch.tensor([places.get(name, -1) for name in ids])
     return sources.unsqueeze(1) == torch.tensor([places[name] for name in references])
+
+
+def margins_of(logits: Tensor, labels: Tensor, top: int) -> Tensor:
+    """Returns by how much the label's logit leads the highest others, (N, top)."""
+    place = labels.unsqueeze(1)
+    return logits.gather(1, place) - logits.scatter(1, place, -torch.inf).topk(top, dim=1).values

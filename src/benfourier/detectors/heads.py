@@ -309,6 +309,8 @@ class Mixture(Head):
 class Plain(Head):
     """The one feature of a row is its score."""
 
+    needs_adversarial: ClassVar[bool] = False
+
     @classmethod
     def fit(cls, options: HeadOptions, table: FeatureTable) -> tuple[Self, Facts]:
         """Returns the head, or raises FitError unless there is one feature."""

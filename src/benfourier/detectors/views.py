@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from benfourier.detectors.extractor import Extractor, RunningExtractor
+from benfourier.detectors.extractor import Extractor, RunningExtractor, margins_of
 from benfourier.detectors.method import FitData, Method, register_detector
 from benfourier.detectors.state import State, record_from_state
 from benfourier.errors import FitError, InputError, OptionError, check_whole
@@ -129,12 +129,6 @@ class ViewMargins(RunningExtractor):
             return ()
         parts = torch.split(torch.cat(views), max(len(images), batch_size(classifier, images.shape[1:])))
         return torch.split(torch.cat([observe(classifier, part, []).logits for part in parts]), len(images))
-
-
-def margins_of(logits: Tensor, labels: Tensor, top: int) -> Tensor:
-    """Returns by how much the label's logit leads the highest others, (N, top)."""
-    place = labels.unsqueeze(1)
-    return logits.gather(1, place) - logits.scatter(1, place, -torch.inf).topk(top, dim=1).values
 
 
 def _apply(name: str, view: View, images: Tensor, bounds: tuple[float, float]) -> Tensor:

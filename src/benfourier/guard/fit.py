@@ -11,6 +11,7 @@ from benfourier.detectors.method import Method
 from benfourier.guard.guard import Guard
 from benfourier.metrics.thresholds import check_enough
 from benfourier.models.classifier import Classifier
+from benfourier.store.vocabulary import SECOND
 
 HELD_OUT = 0.2  # share of the examples' source images that set the threshold if no others are given
 
@@ -22,6 +23,7 @@ def fit_guard(
     *,
     clean: Tensor | None = None,
     labelled: LabelledImages | None = None,
+    second: Classifier | None = None,
     false_alarm_rate: float = 0.05,
     other_weights: bool = False,
     show_progress: bool | None = None,
@@ -35,6 +37,7 @@ def fit_guard(
         clean: images (N, C, H, W) that set the threshold, without those that the fit sees; by default a fifth of the
             examples is held out for it.
         labelled: labelled clean images beyond the examples, for methods that learn from them.
+        second: the other network, for `second-opinion`.
         false_alarm_rate: share of clean images that may be rejected; n images allow 1 / (n + 1) at least.
         other_weights: the examples may have been made with other weights of the network.
         show_progress: True or False to force the bars; None draws them on a terminal.
@@ -51,6 +54,12 @@ def fit_guard(
         clean = clean[[row for row, name in enumerate(content_ids(clean)) if name not in seen]]
     check_enough(false_alarm_rate, len(clean))  # before the fit, which may take minutes
     detector = fit(
-        method, classifier, examples, clean=labelled, other_weights=other_weights, show_progress=show_progress
+        method,
+        classifier,
+        examples,
+        clean=labelled,
+        supplied={} if second is None else {SECOND: second},
+        other_weights=other_weights,
+        show_progress=show_progress,
     )
     return Guard.calibrated(detector, clean, false_alarm_rate, show_progress=show_progress)

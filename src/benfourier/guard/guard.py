@@ -22,6 +22,7 @@ from benfourier.models.classifier import Classifier
 from benfourier.models.forward import batch_size
 from benfourier.models.identity import classifier_from_description
 from benfourier.store import artifact
+from benfourier.store.vocabulary import SECOND
 
 KIND = "benfourier-guard"
 SCHEMA = artifact.SCHEMAS[KIND]
@@ -193,17 +194,25 @@ class GuardedModule(nn.Module):
         return torch.cat([logits, rejection], dim=1).to(classifier.device, classifier.dtype)
 
 
-def load_guard(path: str | PathLike[str], module: nn.Module, *, supplied: Mapping[str, Any] | None = None) -> Guard:
+def load_guard(
+    path: str | PathLike[str],
+    module: nn.Module,
+    *,
+    supplied: Mapping[str, Any] | None = None,
+    second: nn.Module | Classifier | None = None,
+) -> Guard:
     """Returns the guard in a file that `Guard.save` wrote, or raises StoreError.
 
     Args:
         path: the file.
         module: the guarded network, with the same weights; the file says which images it takes.
         supplied: what a file cannot hold, by name; most detectors need nothing.
+        second: the other network of `second-opinion`, for its architecture; short for supplied={"second": ...}.
     """
+    supplied = {**(supplied or {}), **({} if second is None else {SECOND: second})}
     manifest, arrays = artifact.read(path, KIND, SCHEMA)
     classifier = classifier_from_description(path, manifest.get("classifier", {}), module)
-    detector = detector_from_state(path, manifest, arrays, classifier, supplied or {})
+    detector = detector_from_state(path, manifest, arrays, classifier, supplied)
     try:
         threshold = Threshold(**manifest["threshold"])
         calibration = Calibration(*(arrays[f"calibration/{name}"] for name in CALIBRATION))
