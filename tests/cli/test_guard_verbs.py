@@ -20,7 +20,7 @@ import benfourier as bf
 from benfourier.models.weights import save_weights, weights_digest
 from tests.cli.calling import Outcome, call
 from tests.detectors.guarded import detector, guard
-from tests.detectors.toys import toys
+from tests.detectors.toys import other_classifier, toys
 
 Capture = pytest.CaptureFixture[str]
 MODEL = "tests.attacks.trained:network"
@@ -353,3 +353,22 @@ def test_info_refuses_missing_files_and_other_formats(capsys: Capture, tmp_path:
     for path, complaint in ((tmp_path / "a.bf", "no safetensors file"), (tmp_path / "none", "it cannot be opened")):
         result = call(capsys, "info", path)
         assert (result.code, complaint in result.err) == (4, True)
+
+
+def test_a_second_opinion_is_fitted_and_asked_from_the_command_line(capsys: Capture, here: Path) -> None:
+    save_weights(other_classifier().module, here / "other.safetensors")
+    words = ("fit", "-m", MODEL, "-w", here / "w.safetensors", "-e", here / "examples.bf", "-o", here / "second.bf")
+    second = ("--second-model", MODEL, "--second-weights", here / "other.safetensors", "--size", "8", "--channels", "1")
+    fitted = call(capsys, *words, "--detector", "second-opinion", *second)
+    assert fitted.code == 0, fitted.err
+    files = pictures(here / "pictures", toys().tested.clean[:3])
+    asked = (here / "second.bf", *files, "-m", MODEL, "-w", here / "w.safetensors")
+    answer = call(capsys, "detect", *asked, "--second-model", MODEL, "--json")
+    images = bf.load_images(files, toys().classifier)
+    guard = bf.load_guard(here / "second.bf", toys().classifier.module, second=other_classifier())
+    scores = [image["score"] for image in answer.json["images"]]
+    assert scores == pytest.approx(guard.check(images).score.tolist(), abs=1e-4)
+    without = call(capsys, "detect", *asked)
+    assert (without.code, "second-opinion needs 'second'" in without.err) == (2, True)
+    lonely = call(capsys, *words, "--detector", "mbf", "--second-weights", here / "other.safetensors")
+    assert (lonely.code, "without --second-model" in lonely.err) == (2, True)

@@ -21,6 +21,7 @@ def bench(
     mean: options.Mean = None,
     std: options.Std = None,
     guard: Annotated[Path | None, typer.Option("--guard", help="Time this guard of the network too.")] = None,
+    second_model: options.SecondModel = None,
     batch: Annotated[int, typer.Option("--batch", help="Images at once.")] = 8,
     rounds: Annotated[int, typer.Option("--rounds", help="In which all take turns.")] = 11,
     threads: options.Threads = None,
@@ -37,7 +38,8 @@ def bench(
     classifier = options.classifier_from(model, weights, digest, size, channels, classes, mean, std)
     if classifier.size is None or classifier.channels is None:
         raise OptionError("the network does not say which images it takes; give --size and --channels")
-    loaded = None if guard is None else bf.load_guard(guard, classifier.module)
+    second = options.second_from(second_model)
+    loaded = None if guard is None else bf.load_guard(guard, classifier.module, second=second)
     timing = bf.bench(classifier, loaded, batch=batch, rounds=rounds, threads=threads)
     if json:
         output.print_json({"model": model, "batch": batch, "rounds": rounds, **asdict(timing)})

@@ -29,6 +29,7 @@ def detect(
     weights: options.Weights = None,
     digest: options.Digest = None,
     classes: options.Classes = None,
+    second_model: options.SecondModel = None,
     rate: options.OtherRate = None,
     batch: Annotated[int, typer.Option("--batch", help="Images at once.")] = 16,
     json: options.Json = False,
@@ -37,7 +38,8 @@ def detect(
 
     Example: `benfourier detect guard.bf photos/ -m lid-mnist -w lid-mnist.safetensors`
     """
-    loaded = bf.load_guard(guard, options.classifier_from(model, weights, digest, classes=classes).module)
+    module = options.classifier_from(model, weights, digest, classes=classes).module
+    loaded = bf.load_guard(guard, module, second=options.second_from(second_model))
     if rate is not None:
         loaded = loaded.at_rate(rate)
     unreadable: list[bf.UnreadableImage] = []

@@ -41,6 +41,10 @@ def fit(
     ] = 0.05,
     seed: options.Seed = 0,
     strict: options.Strict = False,
+    second_model: options.SecondModel = None,
+    second_weights: Annotated[
+        Path | None, typer.Option("--second-weights", help="A safetensors file with that network's weights.")
+    ] = None,
     other_weights: Annotated[
         bool, typer.Option("--other-weights", help="The examples may have been made with other weights.")
     ] = False,
@@ -68,6 +72,7 @@ def fit(
         bf.Examples.load(examples),
         clean=None if data is None else data.images,
         labelled=None if labelled is None else bf.read_labelled(classifier, labelled, seed=seed),
+        second=options.second_from(second_model, second_weights),
         false_alarm_rate=rate,
         other_weights=other_weights,
     )

@@ -25,6 +25,9 @@ Mean = Annotated[
     str | None, typer.Option("--mean", help="Subtracted from pixels in [0, 1], one per channel: `0.5,0.5,0.5`.")
 ]
 Std = Annotated[str | None, typer.Option("--std", help="Divides pixels after that, one per channel: `0.2,0.2,0.2`.")]
+SecondModel = Annotated[
+    str | None, typer.Option("--second-model", help="The other network of `second-opinion`, named as in `--model`.")
+]
 Guard = Annotated[Path, typer.Argument(help="What `benfourier fit` wrote.")]
 OtherRate = Annotated[
     float | None, typer.Option("--false-alarm-rate", help="Another share of clean images that may be rejected.")
@@ -54,6 +57,13 @@ def classifier_from(
     values = {"size": size, "channels": channels, "mean": parse_numbers("mean", mean), "std": parse_numbers("std", std)}
     image_options: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
     return bf.open_classifier(model, weights=weights, digest=digest, classes=classes, seed=seed, **image_options)
+
+
+def second_from(model: str | None, weights: Path | None = None) -> "bf.Classifier | None":
+    """Returns the other network of a second opinion; None if there is none."""
+    if model is None and weights is not None:
+        raise OptionError(f"--second-weights is {str(weights)!r} without --second-model; name the network too")
+    return None if model is None else bf.open_classifier(model, weights=weights)
 
 
 def executor_from(workers: int | None) -> "bf.Serial | bf.LocalPool":

@@ -21,6 +21,7 @@ from benfourier.errors import BenfourierError, StoreError
 from benfourier.guard.drift import Drift
 from benfourier.guard.guard import Guard, load_guard
 from benfourier.guard.verdicts import Verdicts
+from benfourier.models.classifier import Classifier
 from benfourier.service.batcher import Batcher, BatcherClosedError, QueueFullError
 from benfourier.service.http_errors import UNAVAILABLE, too_many_requests
 from benfourier.service.settings import Settings
@@ -60,12 +61,13 @@ class GuardFile:
     path: Path  # of what `Guard.save` wrote
     module: nn.Module
     rate: float | None = None  # another false-alarm rate than the file's
+    second: nn.Module | Classifier | None = None  # the other network of second-opinion
 
     def load(self) -> LoadedGuard:
         """Returns the guard in the file, after one trial image if their size is known: the first pass is slow."""
         try:
             digest = hashlib.sha256(self.path.read_bytes()).hexdigest()
-            guard = load_guard(self.path, self.module)
+            guard = load_guard(self.path, self.module, second=self.second)
             digest_after = hashlib.sha256(self.path.read_bytes()).hexdigest()
         except OSError as error:
             raise StoreError(f"{self.path}: it cannot be opened ({error}); check the name and permissions") from error

@@ -16,6 +16,7 @@ from torch import nn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from benfourier.errors import OptionError, check_choice, check_whole
+from benfourier.models.classifier import Classifier
 from benfourier.service.app import make_app
 from benfourier.service.demo import load_demo
 from benfourier.service.engine import Engine, GuardFile
@@ -36,6 +37,7 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 8000,
     allow_hosts: Sequence[str] = (),
+    second: nn.Module | Classifier | None = None,
     false_alarm_rate: float | None = None,
     demo: str | None = None,
     log_level: str = "info",
@@ -50,6 +52,7 @@ def serve(
         host: address to listen at; "0.0.0.0" for all.
         port: to listen at; 0 chooses a free one, which the log names.
         allow_hosts: further names that requests may give in the header Host.
+        second: the other network of `second-opinion`, for its architecture.
         false_alarm_rate: another one than the file's.
         demo: a source of samples to attack on the page, such as "mnist-5k"; None for none.
         log_level: "debug", "info", "warning" or "error".
@@ -60,7 +63,7 @@ def serve(
     if threads is not None:
         torch.set_num_threads(check_whole("threads", threads))
     limits = Settings(**settings, hosts=allowed_hosts(host, tuple(allow_hosts)))
-    engine = Engine(GuardFile(Path(path), module, false_alarm_rate), limits)
+    engine = Engine(GuardFile(Path(path), module, false_alarm_rate, second), limits)
     samples = None if demo is None else load_demo(demo, engine.current.guard.classifier)
     listener = open_socket(host, port)
     configure_logging(log_level)
