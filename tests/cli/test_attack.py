@@ -78,7 +78,7 @@ def test_the_default_mixture_is_one_word(capsys: Capture, here: Path) -> None:
     result = attack(capsys, here, "--attack", "default", "--json").json
     assert [row["label"] for row in result["attacks"]] == list(MIXTURE)
     assert set(result["noise_levels"]) == set(Examples.load(here / "out.bf").noisy)
-    assert len(result["noise_levels"]) == len(MIXTURE)
+    assert len(result["noise_levels"]) == 1 + len(MIXTURE)
 
 
 def test_attacks_have_options_and_labels(capsys: Capture, here: Path) -> None:

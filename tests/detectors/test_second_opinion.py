@@ -53,6 +53,7 @@ def test_margins_stand_beside_those_of_views() -> None:
     options: dict[str, Any] = {
         "views.views": ("median", "shift"),
         "views.agreement": 0.0,
+        "views.top": 1,
         "second-opinion.features": "margins",
     }
     method = bf.make_method("views+second-opinion", **options)

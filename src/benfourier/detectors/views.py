@@ -160,7 +160,7 @@ class Views(Method):
     """
 
     views: tuple[str, ...] | None = layer_names(("full",))
-    top: int = whole(1)
+    top: int = whole(2)
     agreement: float = number(0.6, least=0, most=1)
 
     id: ClassVar[str] = "views"
