@@ -362,7 +362,7 @@ def test_a_second_opinion_is_fitted_and_asked_from_the_command_line(capsys: Capt
     fitted = call(capsys, *words, "--detector", "second-opinion", *second)
     assert fitted.code == 0, fitted.err
     files = pictures(here / "pictures", toys().tested.clean[:3])
-    asked = (here / "second.bf", *files, "-m", MODEL, "-w", here / "w.safetensors")
+    asked: list[str | Path] = [here / "second.bf", *files, "-m", MODEL, "-w", here / "w.safetensors"]
     answer = call(capsys, "detect", *asked, "--second-model", MODEL, "--json")
     images = bf.load_images(files, toys().classifier)
     guard = bf.load_guard(here / "second.bf", toys().classifier.module, second=other_classifier())

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from benfourier.attacks.examples import MIXTURE
 from benfourier.errors import PlanError
 from benfourier.evaluation.network import check_files
 from benfourier.evaluation.plan_file import read_plan
@@ -15,6 +16,7 @@ from tests.evaluation.tiny import PLAN, changed, plan_in
 
 ROOT = Path(__file__).parents[2]
 PLANS = sorted(file for file in (ROOT / "experiments").glob("*.toml") if file.name not in ("notes.toml", "paper.toml"))
+STRENGTHS = sorted(file for file in (ROOT / "experiments" / "strengths").glob("*.toml") if file.name != "common.toml")
 
 
 def test_a_plan_is_read_with_all_its_defaults(tmp_path: Path) -> None:
@@ -306,6 +308,15 @@ def test_an_experiment_at_the_papers_scale_has_every_attack_and_detector_whole(f
     assert {attack.reduced for attack in plan.attacks if attack.role == "boundary"} == {""}
     excused = {"KD alone: the network has no dropout", "GAN trained on the few images that are left over"}
     assert {entry.reduced for entry in plan.detectors} <= {"", *excused}
+
+
+@pytest.mark.parametrize("file", STRENGTHS, ids=lambda file: file.stem)
+def test_a_plan_of_every_strength_fits_to_the_default_mixture_on_images_that_served_for_no_choice(file: Path) -> None:
+    plan = read_plan(file, data_dir=file.parent)
+    mixture = {attack.label: (attack.name, attack.options) for attack in plan.attacks if attack.role == "mixture"}
+    assert mixture == {label: (attack.name, attack.as_dict()) for label, attack in MIXTURE.items()}
+    assert {"mixture", "unseen", "left-out", "non-transfer", "attack-transfer"} == set(plan.protocols)
+    assert plan.skip
 
 
 def test_every_study_that_a_plan_may_name_exists() -> None:

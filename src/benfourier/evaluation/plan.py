@@ -236,6 +236,11 @@ class Plan:
         """Returns the detector of that label."""
         return next(detector for detector in self.detectors if detector.label == label)
 
+    def has_single_fits(self, entry: DetectorPlan) -> bool:
+        """False for a detector with every twin beside the same with one: to single attacks their fits are equal."""
+        same = [other for other in self.detectors if other.twins == "one" and other.method == entry.method]
+        return entry.twins == "one" or not same
+
     @property
     def for_second_source(self) -> "Plan":
         """The plan for images of the second source."""

@@ -95,7 +95,7 @@ def trials(plan: Plan, source: str, other: str, only: str | None = None) -> tupl
         Trial(protocol, entry.label, fitted, source, targets)
         for entry in ordered
         for fitted, tests in fits.items()
-        if entry.twins == "one" or len(fitted) > 1
+        if len(fitted) > 1 or plan.has_single_fits(entry)
         for protocol, targets in tests
     )
 

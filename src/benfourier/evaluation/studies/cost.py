@@ -41,8 +41,7 @@ def plan_cost_job(data: EvaluationData) -> Job:
     attack = data.plan.labels(Role.BOUNDARY)[0]
     examples = data.examples(data.source, attack)
     images = examples.clean[data.rows(data.source, examples, len(examples), [0])[:IMAGES]]
-    # those with every twin are fitted to several attacks only, and cost the same as those with one
-    entries = {entry.label: entry for entry in data.plan.detectors if entry.twins == "one"}
+    entries = {entry.label: entry for entry in data.plan.detectors if data.plan.has_single_fits(entry)}
 
     def fit(label: str) -> Detector | None:
         trial = Trial(ProtocolName.SAME_ATTACK, label, (attack,), data.source, ())
