@@ -22,6 +22,7 @@ CASES: dict[str, dict[str, Any]] = {
     "foolbox:EADAttack": {"steps": 100, "binary_search_steps": 4, "initial_const": 0.1},
     "foolbox:LinfPGD": {"eps": 0.3},
     "r-pgd": {},
+    "r-pgd-beyond": {},
     "r-pgd-fixed": {},
 }
 every = pytest.mark.parametrize("name", CASES)

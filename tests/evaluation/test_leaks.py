@@ -10,18 +10,27 @@ import torch
 from benfourier.data.examples import Examples
 from benfourier.data.images import content_ids
 from benfourier.errors import InputError
-from benfourier.evaluation import trials as trials_module
+from benfourier.evaluation import outcomes as outcomes_module
 from benfourier.evaluation.evaluation_data import EvaluationData, every_twin, one_twin
 from benfourier.evaluation.outcomes import check_apart, fit_examples, run_task, target_images
 from benfourier.evaluation.trials import Trial, trials
 from benfourier.store.records import Outcome
 from benfourier.store.vocabulary import ProtocolName
-from tests.evaluation.tiny import changed, prepared
+from tests.evaluation.tiny import MIXTURE, changed, prepared
 
 
 @pytest.fixture(name="data", scope="module")
 def two_sources(tmp_path_factory: pytest.TempPathFactory) -> EvaluationData:
     """Two sources: the first and the second half of the digits."""
+    return prepare_two(tmp_path_factory, "")
+
+
+@pytest.fixture(name="mixed", scope="module")
+def two_sources_and_a_mixture(tmp_path_factory: pytest.TempPathFactory) -> EvaluationData:
+    return prepare_two(tmp_path_factory, MIXTURE)
+
+
+def prepare_two(tmp_path_factory: pytest.TempPathFactory, more: str) -> EvaluationData:
     from sklearn.datasets import load_digits
 
     folder, digits = tmp_path_factory.mktemp("leaks"), load_digits()
@@ -33,7 +42,7 @@ def two_sources(tmp_path_factory: pytest.TempPathFactory) -> EvaluationData:
     text = changed(
         ('"mixed"]', '"mixed", "data-transfer"]'), ('source = "digits"', 'source = "near.npz"\nother = "far.npz"')
     )
-    return replace(prepared(folder, text), cache=None)
+    return replace(prepared(folder, text + more), cache=None)
 
 
 def fits(data: EvaluationData, protocol: str) -> Iterator[tuple[Trial, int]]:
@@ -51,12 +60,14 @@ def outcomes(data: EvaluationData, *task: Trial) -> list[Outcome]:
 
 
 def pixels_of(examples: Examples) -> set[str]:
-    tensors = [examples.clean, examples.noisy["noisy"], *examples.adversarial.values()]
+    tensors = [examples.clean, *examples.noisy.values(), *examples.adversarial.values()]
     return {name for images in tensors for name in content_ids(images)}
 
 
 @pytest.mark.parametrize("protocol", ProtocolName)
-def test_no_source_and_no_pixels_are_on_both_sides(data: EvaluationData, protocol: str) -> None:
+def test_no_source_and_no_pixels_are_on_both_sides(request: pytest.FixtureRequest, protocol: ProtocolName) -> None:
+    with_mixture = protocol in (ProtocolName.MIXTURE, ProtocolName.UNSEEN)
+    data: EvaluationData = request.getfixturevalue("mixed" if with_mixture else "data")
     tested_ids: set[tuple[str, str]] = set()
     count = 0
     for trial, fold in fits(data, protocol):
@@ -75,7 +86,9 @@ def test_no_source_and_no_pixels_are_on_both_sides(data: EvaluationData, protoco
         assert not known & data.held_out_names
     assert count > 30
     home = data.other if protocol == "data-transfer" else data.source
-    groups = {name for group in data.example_sets[home] for name in group.ids}
+    tested_attacks = {target.attack for trial, _ in fits(data, protocol) for target in trial.targets}
+    sets = [group for group in data.example_sets[home] if tested_attacks.intersection(group.attacks)]
+    groups = {name for group in sets for name in group.ids}
     assert tested_ids == {(home, name) for name in groups}  # every source is tested
 
 
@@ -97,7 +110,7 @@ def test_folds_are_the_same_for_all_attacks_and_spread_over_all(data: Evaluation
 
 
 def test_a_leaky_split_is_caught(data: EvaluationData, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trials_module, "fit_examples", lambda data, trial, fold: data.examples(trial.source, "bim"))
+    monkeypatch.setattr(outcomes_module, "fit_examples", lambda data, trial, fold: data.examples(trial.source, "bim"))
     with pytest.raises(InputError, match=r"source images that are tested were fitted to too.*split the images by"):
         run_task(data, (first_trial(data, "non-transfer"),))
 

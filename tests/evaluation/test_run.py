@@ -30,7 +30,7 @@ from benfourier.store.records import (
     Scores,
 )
 from tests.cli.calling import call
-from tests.evaluation.tiny import PLAN, changed, plan_in
+from tests.evaluation.tiny import MIXTURE, PLAN, changed, plan_in
 
 ROOT = Path(__file__).parents[2]
 T = TypeVar("T")
@@ -38,7 +38,8 @@ R = TypeVar("R")
 V = TypeVar("V")
 TIMES = ("date", "seconds")
 BROKEN = '\n[[detectors]]\nname = "lid"\nlabel = "broken"\nk = 90\n'  # more neighbours than there are images
-EVERY = '\n[[detectors]]\nname = "mbf"\nlabel = "every twin"\ntwins = "every"\nC = 1.0\ngamma = "scale"\n'
+EVERY = '\n[[detectors]]\nname = "mbf"\nlabel = "every twin"\ntwins = "every"\norders = 2\nC = 1.0\ngamma = "scale"\n'
+SECOND = '\n[[detectors]]\nname = "second-opinion"\nsecond_model = "tests.evaluation.tiny:network"\n'
 SMALL = changed(
     ('"non-transfer", "attack-transfer", "strength-transfer", "mixed"', '"non-transfer", "attack-transfer"')
 )
@@ -89,31 +90,11 @@ def test_a_plan_becomes_a_ledger(tmp_path: Path) -> None:
     assert alone.key != row.key
 
 
-MIXTURE = """
-[[attacks]]
-name = "r-pgd-beyond"
-label = "weak"
-role = "mixture"
-[[attacks]]
-name = "bim"
-label = "boundary"
-role = "mixture"
-[[attacks]]
-name = "bim-fixed"
-eps = 0.4
-label = "other"
-role = "unseen"
-[[detectors]]
-name = "second-opinion"
-second_model = "tests.evaluation.tiny:network"
-"""
-
-
 def test_a_fit_to_the_mixture_is_tested_on_known_and_on_unseen_attacks_and_on_changed_clean_images(
     tmp_path: Path,
 ) -> None:
     protocols = '"non-transfer", "attack-transfer", "strength-transfer", "mixed"'
-    summary = run(tmp_path, changed((protocols, '"mixture", "unseen"')) + MIXTURE)
+    summary = run(tmp_path, changed((protocols, '"mixture", "unseen"')) + MIXTURE + SECOND)
     assert summary.failures == ()
     outcomes = {(o.detector, o.protocol): o for o in read(tmp_path / "l.jsonl") if isinstance(o, Outcome)}
     assert len(outcomes) == 2 * 3

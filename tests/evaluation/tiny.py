@@ -47,6 +47,23 @@ gamma = "scale"
 """
 
 
+MIXTURE = """
+[[attacks]]
+name = "r-pgd-beyond"
+label = "weak"
+role = "mixture"
+[[attacks]]
+name = "bim"
+label = "boundary"
+role = "mixture"
+[[attacks]]
+name = "bim-fixed"
+eps = 0.4
+label = "other"
+role = "unseen"
+"""
+
+
 def network(classes: int = 10) -> bf.Classifier:
     head = nn.Linear(16, classes)
     module = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 16), nn.ReLU(), head)

@@ -16,7 +16,7 @@ from benfourier.report.paper import (
 )
 from benfourier.store.vocabulary import ProtocolName
 
-SAME, OTHER, OTHER_DATA, _, _ = ProtocolName
+SAME, OTHER, OTHER_DATA, *_ = ProtocolName
 ATTACKS = ("bim", "cw-l2", "deepfool", "r-pgd")
 
 

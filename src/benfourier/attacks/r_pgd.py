@@ -52,5 +52,7 @@ class RPgdBeyond(RPgdFixed):
         least = (run.best[rows] - run.clean[rows]).abs().flatten(1).amax(1) / run.span
         misled = run.squared[rows].isfinite()
         run.forget(rows)
+        if not misled.any():
+            return
         eps = (self.factor * least[misled]).clamp(max=self.eps)
         self.run_within(run, rows[misled], eps, (self.ratio if self.step is None else self.step / self.eps) * eps)
