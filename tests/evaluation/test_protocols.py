@@ -9,24 +9,8 @@ from benfourier.errors import PlanError
 from benfourier.evaluation.plan_file import read_plan
 from benfourier.evaluation.trials import Target, Trial, trials
 from benfourier.store.vocabulary import ProtocolName
-from tests.evaluation.tiny import PLAN, changed, plan_in
+from tests.evaluation.tiny import MIXTURE, PLAN, changed, plan_in
 
-MIXTURE = """
-[[attacks]]
-name = "r-pgd-beyond"
-label = "weak"
-role = "mixture"
-[[attacks]]
-name = "r-pgd-beyond"
-factor = 8.0
-label = "far"
-role = "mixture"
-[[attacks]]
-name = "foolbox:SaltAndPepperNoiseAttack"
-label = "salt"
-role = "unseen"
-own_noise = true
-"""
 ALL = changed(('"mixed"]', '"mixed", "data-transfer"]'), ('source = "digits"', 'source = "digits"\nother = "far"'))
 
 
@@ -59,8 +43,8 @@ def asked(folder: Path, protocol: str) -> dict[tuple[str, ...], list[str]]:
             },
         ),
         ("mixed", {("bim", "deepfool", "strong"): ["near bim", "near deepfool", "near strong"]}),
-        ("mixture", {("weak", "far"): ["near bim", "near deepfool", "near strong"]}),
-        ("unseen", {("weak", "far"): ["near salt"]}),
+        ("mixture", {("weak", "boundary"): ["near bim", "near deepfool", "near strong"]}),
+        ("unseen", {("weak", "boundary"): ["near other"]}),
         (
             "left-out",
             {
@@ -136,7 +120,7 @@ def test_a_trial_says_what_it_is() -> None:
     ("protocol", "attacks", "message"),
     [
         ("mixture", "", "protocols hold mixture, but no attack has role = 'mixture'"),
-        ("unseen", MIXTURE.split('[[attacks]]\nname = "foolbox')[0], "protocols hold unseen, .* role = 'unseen'"),
+        ("unseen", MIXTURE.rpartition("[[attacks]]")[0], "protocols hold unseen, .* role = 'unseen'"),
     ],
 )
 def test_a_protocol_without_its_attacks_is_refused(tmp_path: Path, protocol: str, attacks: str, message: str) -> None:
