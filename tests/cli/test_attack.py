@@ -79,6 +79,9 @@ def test_the_default_mixture_is_one_word(capsys: Capture, here: Path) -> None:
     assert [row["label"] for row in result["attacks"]] == list(MIXTURE)
     assert set(result["noise_levels"]) == set(Examples.load(here / "out.bf").noisy)
     assert len(result["noise_levels"]) == 1 + len(MIXTURE)
+    for words in (("--attack", "bim"), ("--option", "weak.factor=3")):
+        refused = attack(capsys, here, "--attack", "default", *words)
+        assert (refused.code, "leave --option and other attacks out" in refused.err) == (2, True)
 
 
 def test_attacks_have_options_and_labels(capsys: Capture, here: Path) -> None:

@@ -59,7 +59,11 @@ def attack(
     if cache is not None and no_cache:
         raise OptionError(f"cache is {str(cache)!r} and --no-cache is given too; leave one of them out")
     output.check_output_path(out, weights=weights, data=data)
-    whole_mixture = (attacks or ["bim"]) == ["default"]
+    whole_mixture = "default" in (attacks or [])
+    if whole_mixture and (attacks != ["default"] or attack_options):
+        raise OptionError(
+            "attack is 'default', a mixture with options of its own; leave --option and other attacks out"
+        )
     by_label = {} if whole_mixture else options.parse_attacks(attacks or ["bim"], attack_options or [])
     # the network first: its module may register an attack of the user's own
     classifier = options.classifier_from(model, weights, digest, size, channels, classes, mean, std)
