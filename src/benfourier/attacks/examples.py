@@ -313,11 +313,7 @@ def _noise_levels(noise: NoiseLevels, twins: Noise, results: Mapping[str, Attack
     if isinstance(noise, Mapping):
         return {name: float(level) for name, level in noise.items()}
     centre = "median" if noise == EACH else noise
-    lengths = {
-        label: float(CENTRES[centre](result.l2[result.success]))
-        for label, result in results.items()
-        if result.success.any()
-    }
+    lengths = {label: float(CENTRES[centre](r.l2[r.success])) for label, r in results.items() if r.success.any()}
     if not lengths:
         raise InputError(
             f"{', '.join(results)} succeeded on none of the {len(twins.clean)} images that are classified correctly; "
