@@ -124,7 +124,7 @@ class Svm(Head):
         assert rows.shape[1:] == self.vectors.shape[1:]
         decisions, nearest = [], []
         for part in torch.split(rows, max(1, BLOCK // max(1, len(self.vectors)))):
-            squared = part.square().sum(1, keepdim=True) + lengths - 2 * part @ self.vectors.T
+            squared = torch.addmm(lengths, part, self.vectors.T, alpha=-2) + part.square().sum(1, keepdim=True)
             logs = -self.gamma * squared.clamp(min=0)  # (rows, S)
             decisions.append(logs.exp() @ self.weights + self.bias)
             nearest.append(logs.max(1).values)
