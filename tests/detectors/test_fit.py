@@ -111,6 +111,12 @@ def test_methods_add_up_to_one_whose_name_and_options_reproduce_it() -> None:
     assert (both + MaxSoftmax()).name == "mbf+lid+max-softmax"
 
 
+def test_a_sum_has_the_head_of_its_first_part() -> None:
+    heads = {name: make_method(name).head_options.kind for name in ("views+mbf", "mbf+views", "max-softmax+views")}
+    assert heads == {"views+mbf": "logistic", "mbf+views": "svm", "max-softmax+views": "logistic"}
+    assert make_method("views+mbf", head="boosted").head_options.kind == "boosted"
+
+
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [

@@ -122,6 +122,12 @@ class Combined(Method):
         return "+".join(part.id for part in self.parts)
 
     @property
+    def head_options(self) -> HeadOptions:
+        """Options of the head; its kind as given, or that of the first part that has one for several features."""
+        options, kinds = super().head_options, [part.head_options.kind for part in self.parts]
+        return replace(options, kind=self.head or next((kind for kind in kinds if kind != "plain"), options.kind))
+
+    @property
     def needs(self) -> frozenset[str]:
         """What one of the parts may need."""
         return frozenset().union(*(part.needs for part in self.parts))
