@@ -32,7 +32,7 @@ BOTH = {"bim": "bim", "deepfool": "deepfool"}
 
 def examples_of(data: Digits | None = None, **options: Any) -> bf.Examples:
     data = data or digits()
-    return bf.make_examples(data.classifier, data.images, data.labels, **{"cache": False, **options})
+    return bf.make_examples(data.classifier, data.images, data.labels, **{"attacks": "bim", "cache": False, **options})
 
 
 def cached(folder: Path, data: Digits | None = None, **options: Any) -> int:
@@ -525,6 +525,23 @@ def test_the_default_mixture_holds_weak_attacks_and_a_level_of_noise_for_each() 
     assert levels["noisy, weak"] < levels["noisy"] < levels["noisy, strong"]
     for name, images in examples.noisy.items():
         assert torch.equal(predicted(digits().classifier, images), examples.labels), name
+
+
+def test_images_that_cannot_bear_the_noise_of_an_attack_have_a_half_or_a_quarter_of_it() -> None:
+    examples = examples_of(attacks="default")
+    assert len(examples) == dict(examples.counts)["classified correctly"]  # with whole noise half of them would go
+    drawn = noise_draws(examples.clean.shape[1:], examples.seed, examples.ids)
+    for name, level in examples.noise_levels.items():
+        shares = []
+        for row, noisy in enumerate(examples.noisy[name]):
+            fits = [
+                halving
+                for halving in range(6)
+                if torch.equal((examples.clean[row] + level / 2**halving * drawn[row]).clamp(0, 1), noisy)
+            ]
+            shares += fits
+        assert len(shares) == len(examples)
+        assert (max(shares) > 0) == (name != "noisy, weak")
 
 
 def test_noise_of_each_attack_is_as_long_as_that_attack() -> None:

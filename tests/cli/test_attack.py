@@ -48,7 +48,7 @@ def attack(capsys: Capture, here: Path, *words: str | Path, data: str = "data.np
 
 
 def test_examples_are_written_with_counts_and_figures(capsys: Capture, here: Path) -> None:
-    result = attack(capsys, here)
+    result = attack(capsys, here, "--attack", "bim")
     assert result.code == 0
     lines = result.out.splitlines()
     assert lines[:3] == ["    24  in data", "    22  classified correctly", "    22  noisy twin too"]
@@ -74,8 +74,9 @@ def test_json_holds_the_same(capsys: Capture, here: Path) -> None:
     assert result["noise_levels"]["noisy"] > 0
 
 
-def test_the_default_mixture_is_one_word(capsys: Capture, here: Path) -> None:
-    result = attack(capsys, here, "--attack", "default", "--json").json
+def test_the_default_mixture_needs_no_word(capsys: Capture, here: Path) -> None:
+    result = attack(capsys, here, "--json").json
+    assert attack(capsys, here, "--attack", "default", "--json").json["noise_levels"] == result["noise_levels"]
     assert [row["label"] for row in result["attacks"]] == list(MIXTURE)
     assert set(result["noise_levels"]) == set(Examples.load(here / "out.bf").noisy)
     assert len(result["noise_levels"]) == 1 + len(MIXTURE)
@@ -145,8 +146,9 @@ def test_strict_stops_at_the_first_file_that_cannot_be_read(capsys: Capture, her
     [
         (("--attack", "bin"), 2, "did you mean 'bim'?"),
         (("--attack", "bim", "--attack", "bim"), 2, "attack 'bim' is given twice; give each a label"),
-        (("--option", "cw-l2.iterations=5"), 2, "it must be label.option=value, with a label among bim"),
-        (("--option", "bim.iterations"), 2, "it must be label.option=value"),
+        (("--option", "cw-l2.iterations=5"), 2, "attack is 'default', a mixture with options of its own"),
+        (("-a", "bim", "--option", "cw-l2.iterations=5"), 2, "must be label.option=value, with a label among bim"),
+        (("-a", "bim", "--option", "bim.iterations"), 2, "it must be label.option=value"),
         (("--limit", "0"), 2, "limit is 0"),
         (("--noise", "mode"), 2, "noise is 'mode'; allowed: median, mean"),
         (("--no-cache",), 2, "leave one of them out"),

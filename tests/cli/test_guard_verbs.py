@@ -76,6 +76,8 @@ def fit(capsys: Capture, here: Path, *words: str | Path) -> Outcome:
         here / "examples.bf",
         "--out",
         here / "new.bf",
+        "--detector",
+        "mbf",
         "--option",
         "C=10",
         "--option",
@@ -232,6 +234,13 @@ def test_a_guard_that_was_fitted_here_detects_here(capsys: Capture, here: Path) 
     result = detect(capsys, here, *files)
     assert result.code in (0, 1)
     assert len(result.out.splitlines()) == 3
+
+
+def test_views_are_fitted_if_no_detector_is_named(capsys: Capture, here: Path) -> None:
+    words = ("fit", "-m", MODEL, "-w", here / "w.safetensors", "--size", "8", "--channels", "1")
+    result = call(capsys, *words, "-e", here / "examples.bf", "-o", here / "views.bf", "--json").json
+    assert result["detector"] == "views"
+    assert bf.load_guard(here / "views.bf", toys().classifier.module).detector.method == bf.make_method("views")
 
 
 def test_clean_images_that_the_fit_has_seen_are_left_out_of_the_threshold(capsys: Capture, here: Path) -> None:

@@ -37,6 +37,7 @@ MOST = 1e6  # noise of so many widths of the bounds sends every pixel to one of 
 TOLERANCE = 1e-6  # of the level
 ROWS = 256  # images whose noise is measured at once
 DEFAULT, EACH = "default", "each"  # words of `attacks` and `noise`
+HALVINGS = 5  # of the noise of an image that is misclassified with it
 # What a detector for every strength is fitted to: boundary attacks alone teach it that only small margins are bad.
 MIXTURE: Mapping[str, Attack] = MappingProxyType({"weak": RPgdBeyond(factor=2.0), "strong": RPgdBeyond(factor=8.0)})
 Attacks = str | Attack | Mapping[str, str | Attack]
@@ -48,7 +49,7 @@ def make_examples(
     images: LabelledImages | Tensor,
     labels: Tensor | None = None,
     *,
-    attacks: Attacks = "bim",
+    attacks: Attacks = DEFAULT,
     noise_from: Sequence[str] | None = None,
     seed: int = 0,
     ids: Sequence[str] | None = None,
@@ -68,13 +69,13 @@ def make_examples(
         classifier: the network; it is left exactly as it was.
         images: LabelledImages, or a floating tensor (N, C, H, W), within the classifier's bounds.
         labels: true classes, whole numbers (N,); not beside LabelledImages.
-        attacks: id of an attack, an Attack, or several of them by label; {} for none; "default" for MIXTURE.
+        attacks: "default" for MIXTURE; id of an attack, an Attack, or several of them by label; {} for none.
         noise_from: labels of the attacks whose perturbations set the level of the noise; None for all.
         seed: of all random draws.
         ids: one per image, all different; an image's draws depend on the seed and its id only. By default its index.
         noise: Gaussian noise has the "median" or the "mean" L2 of the successful perturbations; with several
-            attacks the median over the attacks. "each" adds a noisy twin for each attack, of its median L2, and is the
-            default for MIXTURE. Or standard deviations in pixel values by name, one noisy twin each.
+            attacks the median over the attacks. "each" adds a noisy twin for each attack, of its median L2, or of a
+            half, a quarter and so on where the image would be misclassified; it is the default for MIXTURE. Or standard deviations in pixel values by name, one noisy twin each.
         cache: where finished chunks are kept: a folder, True for the default one, False for nowhere.
         chunk: images per chunk.
         batch: images at once inside a chunk; by default as many as fit the memory.
@@ -101,7 +102,7 @@ def make_examples(
             report(label, results[label])
     twins = Noise(classifier, correct.images, noise_draws(pixels.shape[1:], attack_cache.seed, correct.ids), eight_bit)
     levels = _noise_levels(noise, twins, {label: results[label] for label in sources})
-    noisy, rows = _correct_twins(attack_cache, correct, twins, levels)
+    noisy, rows = _correct_twins(attack_cache, correct, twins, levels, HALVINGS if noise == EACH else 0)
     clean = correct.take(rows)
     counts = (("given", len(inputs)), ("classified correctly", len(correct)), ("noisy twin too", len(clean)))
     return Examples(
@@ -274,7 +275,7 @@ class Noise:
     draws: Tensor  # standard normal numbers, one per pixel
     eight_bit: bool  # whether noisy images have 8-bit pixels
 
-    def at(self, level: float, rows: slice = slice(None)) -> Tensor:
+    def at(self, level: float, rows: slice | Tensor = slice(None)) -> Tensor:
         """Returns images with noise of a level, within bounds."""
         noisy = (self.clean[rows] + level * self.draws[rows]).clamp(*self.classifier.bounds)
         return apply.to_eight_bit(noisy, self.classifier) if self.eight_bit else noisy
@@ -328,13 +329,19 @@ def _noise_levels(noise: NoiseLevels, twins: Noise, results: Mapping[str, Attack
 
 
 def _correct_twins(
-    attack_cache: AttackCache, correct: LabelledImages, twins: Noise, levels: Mapping[str, float]
+    attack_cache: AttackCache, correct: LabelledImages, twins: Noise, levels: Mapping[str, float], halvings: int
 ) -> tuple[dict[str, Tensor], Tensor]:
     """The noisy images of each level, and the rows that are classified correctly at all of them."""
     noisy, stays = {}, torch.ones(len(correct), dtype=torch.bool)
     for name, level in levels.items():
-        noisy[name] = twins.at(level)
-        stays &= _logits(attack_cache, noisy[name], correct.ids, f"{name} twins").argmax(1) == correct.labels
+        noisy[name], rows = torch.empty_like(correct.images), torch.arange(len(correct))
+        for halving in range(halvings + 1):
+            noisy[name][rows] = twins.at(level / 2**halving, rows)
+            logits = _logits(attack_cache, noisy[name][rows], [correct.ids[row] for row in rows], f"{name} twins")
+            rows = rows[logits.argmax(1) != correct.labels[rows]]
+            if not len(rows):
+                break
+        stays[rows] = False
         if not stays.any():
             raise InputError(
                 f"with noise of level {level:.4g} none of the {len(correct)} images is classified correctly; "

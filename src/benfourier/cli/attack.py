@@ -29,7 +29,7 @@ def attack(
         typer.Option(
             "--attack",
             "-a",
-            help="An attack, `bim`, or one with a label, `weak=bim-fixed`; repeatable. `default`: the default mixture.",
+            help="An attack, `bim`, or one with a label, `weak=bim-fixed`; repeatable. [default: a mixture of two]",
         ),
     ] = None,
     attack_options: Annotated[
@@ -54,17 +54,17 @@ def attack(
 ) -> None:
     """Make adversarial and noisy twins of images, and write them to one file.
 
-    Example: `benfourier attack -m lid-mnist -w lid-mnist.safetensors -d mnist-5k -a bim --limit 300 -o examples.bf`
+    Example: `benfourier attack -m lid-mnist -w lid-mnist.safetensors -d mnist-5k --limit 300 -o examples.bf`
     """
     if cache is not None and no_cache:
         raise OptionError(f"cache is {str(cache)!r} and --no-cache is given too; leave one of them out")
     output.check_output_path(out, weights=weights, data=data)
-    whole_mixture = "default" in (attacks or [])
-    if whole_mixture and (attacks != ["default"] or attack_options):
+    whole_mixture = "default" in (attacks or ["default"])
+    if whole_mixture and (attacks not in (None, ["default"]) or attack_options):
         raise OptionError(
             "attack is 'default', a mixture with options of its own; leave --option and other attacks out"
         )
-    by_label = {} if whole_mixture else options.parse_attacks(attacks or ["bim"], attack_options or [])
+    by_label = {} if whole_mixture else options.parse_attacks(attacks or [], attack_options or [])
     # the network first: its module may register an attack of the user's own
     classifier = options.classifier_from(model, weights, digest, size, channels, classes, mean, std)
     methods = {label: bf.make_attack(name, **chosen) for label, (name, chosen) in by_label.items()}

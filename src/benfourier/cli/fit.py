@@ -22,7 +22,7 @@ def fit(
     classes: options.Classes = None,
     mean: options.Mean = None,
     std: options.Std = None,
-    detector: Annotated[str, typer.Option("--detector", help="Id of a detector.")] = "mbf",
+    detector: Annotated[str, typer.Option("--detector", help="Id of a detector.")] = "views",
     preset: Annotated[str | None, typer.Option("--preset", help="A named set of options, such as `paper`.")] = None,
     detector_options: Annotated[
         list[str] | None, typer.Option("--option", help="An option of the detector: `C=10`; repeatable.")
