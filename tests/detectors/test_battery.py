@@ -23,7 +23,7 @@ from benfourier.detectors.extractor import Concatenated, Extractor, ObservingExt
 from benfourier.detectors.feature_cache import FeatureCache
 from benfourier.detectors.features import extract
 from benfourier.detectors.fit import fit
-from benfourier.detectors.heads import Svm
+from benfourier.detectors.heads import HEADS
 from benfourier.detectors.method import DETECTORS, Method
 from benfourier.errors import ImageError, InputError, OptionError
 from benfourier.store.vocabulary import NEEDS
@@ -322,7 +322,7 @@ def test_two_detectors_share_one_head(name: str, tmp_path: Path) -> None:
         needed: dict[str, Any] = {"clean": clean_for(name), "supplied": supplied_for(name)}
         detector = fit(both, toy_data.classifier, examples, show_progress=False, **needed, **options)
         assert isinstance(detector.extractor, Concatenated)
-        assert isinstance(detector.head, Svm)
+        assert isinstance(detector.head, HEADS[detector.method.head_options.kind])
         assert detector.method.name == both
         assert detector.needs <= detector.method.needs
         ids = other_ids(5)

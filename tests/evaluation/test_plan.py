@@ -315,8 +315,9 @@ def test_a_plan_of_every_strength_fits_to_the_default_mixture_on_images_that_ser
     plan = read_plan(file, data_dir=file.parent)
     mixture = {attack.label: (attack.name, attack.options) for attack in plan.attacks if attack.role == "mixture"}
     assert mixture == {label: (attack.name, attack.as_dict()) for label, attack in MIXTURE.items()}
-    assert {"mixture", "unseen", "left-out", "non-transfer", "attack-transfer"} == set(plan.protocols)
-    assert plan.skip
+    assert "mixture" in plan.protocols
+    # choices were made on test images of CIFAR-10, prototypes also on SVHN and photographs; never on MNIST
+    assert plan.skip or plan.source == "mnist-5k"
 
 
 def test_every_study_that_a_plan_may_name_exists() -> None:

@@ -10,8 +10,8 @@ LIMITS = {  # lower a limit when its count falls; raise one only with the reason
     "modules": 143,  # the detectors `views`, `second-opinion`, `odds` and `feature-squeezing`, and those below
     "modules without entries": 107,  # two more: changes of clean images, and outcomes apart from trials
     # the aim was 18 000; what is left over it are features, their checks and their messages. Since then 230 more for
-    # `views`, and 800 for three detectors, the default mixture, protocols with unseen attacks and 8-bit attacks
-    "lines": 21090,
+    # `views`, and 820 for three detectors, the default mixture, protocols with unseen attacks and 8-bit attacks
+    "lines": 21110,
     "longest module": 400,
     "kernels lines": 500,  # 5 more: the bound of the bins counts rounding, and the torch kernel multiplies matrices
     "function length, p90": 35,

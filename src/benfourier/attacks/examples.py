@@ -74,8 +74,9 @@ def make_examples(
         seed: of all random draws.
         ids: one per image, all different; an image's draws depend on the seed and its id only. By default its index.
         noise: Gaussian noise has the "median" or the "mean" L2 of the successful perturbations; with several
-            attacks the median over the attacks. "each" adds a noisy twin for each attack, of its median L2, or of a
-            half, a quarter and so on where the image would be misclassified; it is the default for MIXTURE. Or standard deviations in pixel values by name, one noisy twin each.
+            attacks the median over the attacks. "each", the default for MIXTURE, adds a noisy twin for each attack, of
+            its median L2, halved up to five times where the image is misclassified. Or standard deviations in pixel
+            values by name, one noisy twin each.
         cache: where finished chunks are kept: a folder, True for the default one, False for nowhere.
         chunk: images per chunk.
         batch: images at once inside a chunk; by default as many as fit the memory.
