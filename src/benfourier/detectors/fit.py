@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from benfourier.detectors.feature_cache import FeatureCache, feature_table
 from benfourier.detectors.features import has_adversarial_twin
 from benfourier.detectors.heads import HEADS, fit_head
 from benfourier.detectors.method import FitData, Method, check_supplied
+from benfourier.detectors.state import State
 from benfourier.errors import FitError, InputError, OptionError
 from benfourier.models.classifier import Classifier, check_classifier
 from benfourier.models.weights import weights_digest
@@ -135,7 +136,7 @@ def _split(method: Method, examples: Examples) -> tuple[Examples, Examples]:
     if count < 2 and HEADS[kind].needs_adversarial:
         raise FitError(
             f"{count} source images have an adversarial twin; fitting head {kind!r} needs at least 2: attack more "
-            "images, or set head='mixture', which is fitted to clean images alone"
+            f"images, or set {method.without_attacks}, which is fitted to clean images alone"
         )
     classes = attacked.long() if min(count, len(examples) - count) >= 2 else attacked.long() * 0
     shares = {"fit": 1 - CALIBRATE, "calibrate": CALIBRATE}
@@ -164,6 +165,13 @@ def _learned(extractor: Extractor) -> dict[str, Any]:
     return {
         f"{type(leaf).__name__} {place}: {name}" if len(leaves) > 1 else name: value
         for place, leaf in enumerate(leaves, 1)
-        for name, value in leaf.state().items()
-        if isinstance(value, bool | int | float | str)
+        for name, value in _single_values(leaf.state())
     }
+
+
+def _single_values(state: State) -> Iterator[tuple[str, Any]]:
+    for name, value in state.items():
+        if isinstance(value, Mapping):
+            yield from _single_values(dict(value))
+        elif isinstance(value, bool | int | float | str):
+            yield name, value

@@ -53,6 +53,7 @@ class Method(Options, ABC):
     extractors: ClassVar[tuple[type[Extractor], ...]] = ()  # classes it may learn; a file names one of them per leaf
     paper_head: ClassVar[str] = "svm"
     authors_head: ClassVar[str] = "svm"
+    without_attacks: ClassVar[str] = "head='mixture'"  # the option with which it is fitted to clean images alone
     baseline: ClassVar[bool] = False  # True for what other detectors are compared with
     variants: ClassVar[tuple[str, ...]] = ()  # words behind the colon of an id such as "c1c2:c1"
 
