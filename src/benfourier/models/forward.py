@@ -1,6 +1,7 @@
 """One forward pass, observed by several observers, and the size of batches that fit into memory."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -53,7 +54,9 @@ def observe(classifier: Classifier, images: Tensor, observers: Sequence[Observer
 
     images = classifier.prepare(images, layout)
     record(INPUT, None, images)
-    with eval_mode(classifier.module), LayerRecorder(classifier.module, record):
+    # hooks and the function mode take a few per cent of a small network's pass
+    recorder = LayerRecorder(classifier.module, record) if observers else nullcontext()
+    with eval_mode(classifier.module), recorder:
         output = classifier.module(images)
     logits = logits_of(output, len(images))
     record(SOFTMAX, None, softmax(logits))
