@@ -52,6 +52,7 @@ def _cases(rounds: int, *, quick: bool) -> dict[str, Callable[[], Case]]:
             f"attacks/{name}-distance": partial(attacks.distance, name, THREADS, quick=quick) for name in attacks.ROUNDS
         },
         **{f"detectors/{name}": partial(detectors.cost, name, rounds, quick=quick) for name in detectors.DETECTORS},
+        **{f"detectors/views-{name}": partial(detectors.views, name, rounds) for name in detectors.VIEWS},
         "svm/fit": partial(detectors.svm_fit, quick=quick),
         "svm/score": partial(detectors.svm_score, THREADS),
         **{f"service/{name}": partial(service.throughput, name, rounds) for name in service.LIMITS},

@@ -19,7 +19,7 @@ from torch import Tensor
 import benfourier as bf
 from benchmarks.case import Case
 from benchmarks.forward import peak, reset_peak
-from benchmarks.setup import TrainedMnist, trained_mnist
+from benchmarks.setup import NETWORKS, TrainedMnist, trained_mnist
 from benfourier import kernels
 from benfourier.detectors.features import FeatureTable
 from benfourier.detectors.heads import BLOCK, Svm, fit_head
@@ -56,6 +56,10 @@ DETECTORS = {
     "c1c2": TimedDetector({"sigma": 0.01, "step_t": 0.5, "step_u": 1.0}, images=10, rounds=1, sources=20),
     "defense-gan": TimedDetector({"iterations": 5}, images=2, rounds=1, sources=20),
 }
+
+
+VIEWS = {"full": 6.3, "fast": 2.2}  # forward passes at most
+VIEWS_NETWORK = "cifar-resnet20"
 
 
 # options of a quick run
@@ -106,6 +110,31 @@ def _fit_all(mnist: TrainedMnist, *, quick: bool) -> dict[str, bf.Detector]:
         )
         for name, timed in DETECTORS.items()
     }
+
+
+def views(name: str, rounds: int) -> Case:
+    """Returns what scoring by views takes, counted in plain forward passes."""
+    classifier, images = NETWORKS[VIEWS_NETWORK].classifier(), NETWORKS[VIEWS_NETWORK].images()
+    labels = classifier.logits(images).argmax(1)
+    examples = bf.make_examples(classifier, images, labels, attacks={}, noise={"noisy": 0.0})
+    # the drop of the margins needs no attacked images, and takes the passes of the margins
+    detector = bf.fit("views", classifier, examples, views=(name,), features="drop", agreement=0.0)
+    plain = images.contiguous(memory_format=torch.channels_last)
+    with torch.inference_mode():
+        seconds = seconds_in_turns(
+            {
+                "plain": lambda: classifier.module(classifier.normalise(plain)),
+                "score": lambda: detector.score(images, show_progress=False),
+            },
+            rounds,
+        )
+    figures = {f"{call}_ms": 1000 * median(times) / len(images) for call, times in seconds.items()}
+    figures["passes"] = median(a / b for a, b in zip(seconds["score"], seconds["plain"], strict=True))
+    sentence = (
+        f"scoring by `views`, {name}, {VIEWS_NETWORK}, batch {len(images)}: {{plain_ms}} → {{score_ms}} ms per image, "
+        "in forward passes"
+    )
+    return Case(f"detectors/views-{name}", sentence, figures, "passes", "number", VIEWS[name])
 
 
 def svm_fit(*, quick: bool) -> Case:
