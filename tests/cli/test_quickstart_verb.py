@@ -58,7 +58,7 @@ def test_its_own_plan_has_every_detector_and_enough_images() -> None:
     assert all(plan.attack(name).sources >= count for name, count in enough.items())
     assert (plan.attack("cw-l2").options["search_steps"], plan.attack("cw-l2").options["iterations"]) == (5, 1000)
     assert all(entry.sources >= 100 for entry in plan.detectors)
-    expected = {"max-softmax", "mbf", "mahalanobis", "lid", "kd-bu", "c1c2", "defense-gan"}
+    expected = {"max-softmax", "views", "mbf", "mahalanobis", "lid", "kd-bu", "c1c2", "defense-gan"}
     assert {entry.name for entry in plan.detectors} == expected
     result = {entry.label for entry in plan.attacks if entry.reduced}
     result |= {entry.label for entry in plan.detectors if entry.reduced}

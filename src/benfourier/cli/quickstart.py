@@ -75,16 +75,17 @@ def _guard(evaluation: "bf.Evaluation", plan: "bf.Plan", out: Path, *, quiet: bo
     data, weights, file = evaluation.data, out / "network.safetensors", out / "guard.bf"
     if evaluation.summary.run > 0 or not file.exists():
         bf.save_weights(data.classifier.module, weights)
-        examples = data.joined(data.source, [attack.label for attack in plan.attacks])
+        labels = plan.labels("mixture") or [attack.label for attack in plan.attacks]
+        examples = data.joined(data.source, labels)
         rows = data.rows(data.source, examples, len(examples), set(data.folds.values()) - {TEST_FOLD})
-        detector = bf.fit("mbf", data.classifier, examples.take(rows), seed=plan.seed)
+        detector = bf.fit("views", data.classifier, examples.take(rows), seed=plan.seed)
         bf.Guard.calibrated(detector, data.calibration.images, false_alarm_rate=0.05).save(file)
     guard = bf.load_guard(file, data.classifier.module)
     paths = _write_samples(data, out / "images")
     verdicts = list(zip(map(str, paths), guard.check(bf.load_images(paths, guard.classifier)), strict=True))
     if quiet:
         return {"guard": str(file), "images": [verdict_json(name, verdict) for name, verdict in verdicts]}
-    typer.echo(f"\na guard for all attacks of the plan: {file}, threshold {guard.threshold}")
+    typer.echo(f"\na guard of views: {file}, threshold {guard.threshold}")
     for name, verdict in verdicts:
         typer.echo(verdict_line(name, verdict))
     typer.echo(f"ask it yourself: benfourier detect {file} {out / 'images'} -m {plan.network.model} -w {weights}")
