@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import binom, kstest
 
 from benfourier.errors import InputError, OptionError
-from benfourier.metrics.thresholds import Threshold, threshold_at
+from benfourier.metrics.thresholds import JointRules, Threshold, threshold_at
 
 
 @pytest.mark.parametrize(
@@ -77,5 +78,48 @@ def test_the_interval_holds_the_true_rate_as_often_as_it_says() -> None:
 def test_a_threshold_prints_its_interval() -> None:
     threshold = Threshold(1.5, 0.05, 100, 4, (0.011, 0.0993))
     assert str(threshold) == (
-        "1.5 for a false-alarm rate of 0.05: 4 of 100 held-out clean images score above it, 1.10% to 9.93% at 95%"
+        "1.5 for a false-alarm rate of 0.05: 4 of 100 held-out clean images are rejected, 1.10% to 9.93% at 95%"
     )
+
+
+def full_conformal(held_out: np.ndarray, new: np.ndarray) -> float:
+    """The p-value by its definition: x is one of n + 1 images, and each has its best place under any rule."""
+    joined = np.concatenate([held_out, new[:, None]], axis=1)  # (rules, n + 1)
+    best = np.array([[(row >= one).sum() - 1 for one in row] for row in joined]).min(0)
+    return float((best <= best[-1]).mean())
+
+
+@given(st.integers(1, 3), st.integers(1, 12), st.integers(0, 2**32 - 1), st.booleans())
+def test_joint_p_values_are_never_smaller_than_by_definition(rules: int, count: int, seed: int, ties: bool) -> None:
+    draws = np.random.default_rng(seed)
+    held_out, new = draws.normal(size=(rules, count)), draws.normal(size=(rules, 1))
+    if ties:
+        held_out, new = np.round(held_out), np.round(new)
+    (p,) = JointRules(tuple(held_out)).p_values(tuple(new))
+    exact = full_conformal(held_out, new[:, 0])
+    assert p >= exact - 1e-12
+    if rules == 1:
+        assert p == pytest.approx(exact)
+
+
+@given(st.integers(40, 90), st.integers(0, 2**32 - 1), st.booleans())
+def test_joint_thresholds_reject_where_the_p_value_is_at_most_the_rate(count: int, seed: int, ties: bool) -> None:
+    draws = np.random.default_rng(seed)
+    held_out, new = draws.normal(size=(2, count)), 1.5 * draws.normal(size=(2, 50))
+    if ties:
+        held_out, new = np.round(held_out, 1), np.round(new, 1)
+    rules = JointRules(tuple(held_out))
+    one, two = rules.thresholds(0.1)
+    assert ((rules.p_values(tuple(new)) <= 0.1) == ((new[0] > one) | (new[1] > two))).all()
+
+
+def test_joint_p_values_of_new_images_are_uniform() -> None:
+    draws = np.random.default_rng(0)
+    values = []
+    for _ in range(400):
+        scores = draws.normal(size=(2, 201))
+        scores[1] = 0.5 * scores[0] + scores[1]
+        values.append(float(JointRules(tuple(scores[:, :200])).p_values(tuple(scores[:, 200:]))[0]))
+    # one image for each draw of the others, so the 400 are independent; fails by chance with probability 0.001
+    assert kstest(values, "uniform").pvalue > 0.001
+    assert np.mean(np.array(values) <= 0.1) <= binom.ppf(0.999, 400, 0.1) / 400
