@@ -42,7 +42,8 @@ class ChannelAverages(ObservingExtractor):
         if activation.ndim > 2:
             positions = (1,) if activation.ndim == 3 else tuple(range(2, activation.ndim))
             activation = activation.mean(positions)
-        return activation.flatten(1).to("cpu", torch.float64, copy=True)
+        # one number per image, (N,), is a channel too
+        return activation.reshape(len(activation), -1).to("cpu", torch.float64, copy=True)
 
 
 @dataclass(frozen=True, eq=False)
