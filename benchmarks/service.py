@@ -46,7 +46,7 @@ def throughput(name: str, rounds: int) -> Case:
     """Returns the share of the bare network's requests per second that the service keeps; both take turns."""
     bench = NETWORKS[name]
     guard = _guard(bench)
-    guards = {"service": guard, "bare": BareGuard(guard.detector, guard.calibration)}
+    guards = {"service": guard, "bare": BareGuard(guard.detector, guard.familiarity, guard.calibration)}
     turns: dict[str, list[dict[str, float]]] = {each: [] for each in guards}
     with TemporaryDirectory() as folder, ExitStack() as stack:
         body = Path(folder) / "body"
@@ -80,8 +80,18 @@ class BareGuard(bf.Guard):
     def judge(self, images: Sequence[Tensor], **options: Any) -> bf.Verdicts:
         with torch.no_grad():
             logits = self.classifier.logits(torch.stack(list(images))).numpy()
-        nothing = np.zeros(len(images))
-        return bf.Verdicts(logits.argmax(1), nothing == 0, nothing, 0.0, logits, nothing.reshape(-1, 1))
+        zeros = np.zeros(len(images))
+        return bf.Verdicts(
+            label=logits.argmax(1),
+            accepted=zeros == 0,
+            reason=np.full(len(images), ""),
+            score=zeros,
+            unfamiliarity=zeros,
+            p_value=zeros + 1,
+            threshold=0.0,
+            logits=logits,
+            features=zeros.reshape(-1, 1),
+        )
 
 
 @dataclass(frozen=True)

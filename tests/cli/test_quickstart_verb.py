@@ -41,9 +41,9 @@ def test_everything_is_computed_printed_and_stored(
     assert after == ledger > 0
     machine = call(capsys, *words, "--json")
     assert machine.code == 0
-    assert {
-        f"{image['file']}: {'adversarial' if image['adversarial'] else 'accepted'}" for image in machine.json["images"]
-    } == {line.split(", label")[0] for line in verdicts}
+    assert {f"{image['file']}: {image['reason'] or 'accepted'}" for image in machine.json["images"]} == {
+        line.split(", label")[0] for line in verdicts
+    }
     assert machine.json["page"].endswith("report.html")
     asked = result.out.split("ask it yourself: benfourier ")[1].splitlines()[0]
     detected = call(capsys, *asked.split())

@@ -21,7 +21,7 @@ def detector() -> bf.Detector:
 @cache
 def guard() -> bf.Guard:
     """Its threshold comes from the 40 clean images of the test part."""
-    return bf.Guard.calibrated(detector(), toys().tested.clean, RATE)
+    return bf.Guard.calibrated(detector(), toys().tested.clean, RATE, known=toys().fitted.clean)
 
 
 @cache
@@ -30,4 +30,4 @@ def other_guard(name: str, **options: Any) -> bf.Guard:
     toy_data = toys()
     examples = toy_data.fitted.for_attack("bim")
     fitted = bf.fit(name, toy_data.classifier, examples, show_progress=False, C=1.0, gamma=1.0, **options)
-    return bf.Guard.calibrated(fitted, toy_data.tested.clean, 0.1)
+    return bf.Guard.calibrated(fitted, toy_data.tested.clean, 0.1, known=toy_data.fitted.clean)

@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benfourier.guard.guard import MAX_DEVIATIONS, Calibration
+from benfourier.guard.guard import MAX_DEVIATIONS
 from tests.detectors.guarded import guard, other_guard
 
 
@@ -36,7 +36,7 @@ def test_deviations_are_bounded_where_clean_images_never_vary() -> None:
     features, deviation = np.zeros(shape), np.ones(shape)
     features[0, :2], deviation[0, :2] = (1.0, 5.0), (1.0, 2.0)
     features[1], deviation[1:3] = 2.0, 0.0
-    calibration = Calibration(guard().calibration.scores, np.zeros(features.size), deviation.ravel())
+    calibration = replace(guard().calibration, mean=np.zeros(features.size), deviation=deviation.ravel())
     first, second, third, *_ = replace(guard(), calibration=calibration).evidence(features.ravel())
     assert first.rms_deviation == pytest.approx(np.sqrt((1 + 2.5**2) / 16))
     assert (second.rms_deviation, third.rms_deviation) == (MAX_DEVIATIONS, 0.0)

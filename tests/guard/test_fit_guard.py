@@ -44,7 +44,7 @@ def test_clean_images_that_the_fit_sees_are_left_out() -> None:
 
 def test_too_few_clean_images_are_refused_before_the_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benfourier.guard.fit.fit", lambda *_, **__: pytest.fail("the fit was started"))
-    with pytest.raises(OptionError, match="that rate needs at least 99"):
+    with pytest.raises(OptionError, match="that rate needs at least 199"):
         bf.fit_guard(toys().classifier, METHOD, examples(), false_alarm_rate=0.01)
 
 

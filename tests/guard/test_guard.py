@@ -42,7 +42,7 @@ def any_size() -> bf.Guard:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         head = nn.Sequential(nn.Conv2d(1, 6, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 3))
-        clean = torch.rand(19, 1, 9, 9)
+        clean = torch.rand(60, 1, 9, 9)
     classifier = bf.Classifier(head, channels=1, classes=("ant", "bee", "cat"))
     return bf.Guard.calibrated(doubting(classifier), clean, 0.5)
 
@@ -72,7 +72,11 @@ def test_scores_are_the_detectors_and_labels_the_networks() -> None:
     verdicts = guard().check(both())
     assert np.array_equal(verdicts.score, detector().score(both()))
     assert np.array_equal(verdicts.label, toys().classifier.logits(both()).argmax(1).numpy())
-    assert np.array_equal(verdicts.accepted, verdicts.score <= guard().threshold.value)
+    unfamiliar = verdicts.unfamiliarity > guard().most_unfamiliar
+    assert np.array_equal(verdicts.accepted, (verdicts.score <= guard().threshold.value) & ~unfamiliar)
+    assert np.array_equal(verdicts.accepted, verdicts.p_value > guard().threshold.rate)
+    assert np.array_equal(verdicts.reason == "unfamiliar", unfamiliar)
+    assert np.array_equal(verdicts.reason == "", verdicts.accepted)
     assert verdicts.threshold == guard().threshold.value
     assert [str(part.dtype) for part in (verdicts.label, verdicts.accepted, verdicts.score)] == [
         "int64",
@@ -101,7 +105,7 @@ def test_a_detector_that_observes_layers_shares_the_networks_forward_pass() -> N
 def test_a_detector_that_works_by_itself_is_guarded_too() -> None:
     classifier = toys().classifier
     working = replace(doubting(classifier), extractor=Brightness())
-    verdicts = bf.Guard.calibrated(working, toys().tested.clean).check(both())
+    verdicts = bf.Guard.calibrated(working, toys().tested.clean, 0.1).check(both())
     assert np.allclose(verdicts.score, both().mean((1, 2, 3)))
     assert np.array_equal(verdicts.label, classifier.logits(both()).argmax(1).numpy())
 
@@ -233,8 +237,11 @@ def test_the_threshold_comes_from_the_held_out_images() -> None:
     calibrated = guard()
     scores = detector().score(toys().tested.clean)
     assert np.array_equal(calibrated.calibration.scores, scores)
-    assert calibrated.threshold.value == np.sort(scores)[36]  # ⌈41 · 0.9⌉ = 37
-    assert (calibrated.threshold.images, calibrated.threshold.alarms, calibrated.threshold.rate) == (40, 3, 0.1)
+    values = calibrated.calibration.rules.thresholds(0.1)
+    assert (calibrated.threshold.value, calibrated.most_unfamiliar) == values
+    verdicts = calibrated.check(toys().tested.clean)
+    assert (calibrated.threshold.images, calibrated.threshold.rate) == (40, 0.1)
+    assert calibrated.threshold.alarms == (~verdicts.accepted).sum() <= 4
 
 
 def test_the_mean_and_deviation_of_every_feature_are_stored() -> None:
@@ -245,14 +252,15 @@ def test_the_mean_and_deviation_of_every_feature_are_stored() -> None:
 
 def test_another_rate_needs_no_images() -> None:
     stricter = guard().at_rate(0.5)
-    assert stricter.threshold.value == np.sort(guard().calibration.scores)[20]  # ⌈41 · 0.5⌉ = 21
+    assert stricter.threshold == guard().calibration.rules.threshold(0.5)
+    assert stricter.threshold.alarms > guard().threshold.alarms
     assert guard().threshold.rate == 0.1
-    with pytest.raises(OptionError, match="needs at least 99"):
+    with pytest.raises(OptionError, match="needs at least 199"):
         guard().at_rate(0.01)
 
 
 def test_too_few_images_are_refused_before_any_is_looked_at() -> None:
-    with passes(toys().classifier.module) as seen, pytest.raises(OptionError, match="that rate needs at least 19"):
+    with passes(toys().classifier.module) as seen, pytest.raises(OptionError, match="that rate needs at least 39"):
         bf.Guard.calibrated(detector(), toys().tested.clean[:18], 0.05)
     assert seen == []
 
@@ -280,8 +288,8 @@ def test_logits_that_are_no_numbers_are_refused() -> None:
             return logits.masked_fill((images.mean((1, 2, 3)) > 0.9).unsqueeze(1), torch.nan)
 
     classifier = bf.Classifier(Broken(), size=8, channels=1)
-    calibrated = bf.Guard.calibrated(replace(doubting(classifier), extractor=Brightness()), torch.rand(19, 1, 8, 8))
-    with pytest.raises(ActivationError, match="the logits of image 1 hold NaN or infinity"):
+    calibrated = bf.Guard.calibrated(replace(doubting(classifier), extractor=Brightness()), torch.rand(60, 1, 8, 8))
+    with pytest.raises(ActivationError, match="gives NaN or infinity"):
         calibrated.check(torch.stack([torch.zeros(1, 8, 8), torch.ones(1, 8, 8)]))
 
 
@@ -297,15 +305,15 @@ class Shifted(Plain):
 def test_a_score_that_is_not_finite_is_never_a_verdict(pixel: float) -> None:
     classifier = toys().classifier
     unsure = replace(doubting(classifier), extractor=Brightness())
-    usual = bf.Guard.calibrated(unsure, toys().tested.clean)
-    broken = bf.Guard(replace(unsure, head=Shifted()), usual.calibration)
+    usual = bf.Guard.calibrated(unsure, toys().tested.clean, 0.1)
+    broken = replace(usual, detector=replace(unsure, head=Shifted()))
     images = torch.stack([torch.full((1, 8, 8), 0.5), torch.full((1, 8, 8), pixel)])
     with pytest.raises(ActivationError, match="the score of image 1 is NaN or infinity"):
         broken.check(images)
     with pytest.raises(ActivationError, match="the score of image 1"):
         broken.as_module()(images)
     with pytest.raises(ActivationError, match="the score of image 0"):
-        bf.Guard.calibrated(broken.detector, torch.full((19, 1, 8, 8), pixel))
+        bf.Guard.calibrated(broken.detector, torch.full((60, 1, 8, 8), pixel))
 
 
 def test_a_slice_of_verdicts_is_verdicts_of_these_images() -> None:
@@ -327,21 +335,27 @@ def test_verdicts_print_the_class_or_that_it_is_rejected() -> None:
     verdicts = bf.Verdicts(
         label=np.array([2, 0]),
         accepted=np.array([True, False]),
+        reason=np.array(["", "adversarial"]),
         score=np.array([0.5, 2.0]),
+        unfamiliarity=np.zeros(2),
+        p_value=np.array([0.5, 0.01]),
         threshold=1.25,
         logits=np.eye(3)[[2, 0]],
         features=np.zeros((2, 1)),
         classes=("ant", "bee", "cat"),
     )
-    assert str(verdicts).splitlines() == ["cat, score 0.5 ≤ 1.25", "rejected, score 2 > 1.25"]
+    assert str(verdicts).splitlines() == [
+        "cat, score 0.5 ≤ 1.25, p 0.5",
+        "rejected, adversarial, score 2 > 1.25, p 0.01",
+    ]
     assert repr(verdicts) == "Verdicts(2 images, 1 rejected, threshold 1.25)"
     assert verdicts.names == ["cat", "ant"]
-    assert str(replace(verdicts, classes=None)[0]) == "2, score 0.5 ≤ 1.25"
+    assert str(replace(verdicts, classes=None)[0]) == "2, score 0.5 ≤ 1.25, p 0.5"
     assert [verdict.accepted for verdict in verdicts] == [True, False]
 
 
 def test_a_guard_prints_its_threshold() -> None:
-    assert "for a false-alarm rate of 0.1: 3 of 40 held-out clean images" in repr(guard())
+    assert "for a false-alarm rate of 0.1: 2 of 40 held-out clean images" in repr(guard())
 
 
 def test_the_code_on_the_guard_page_prints_what_the_page_shows() -> None:

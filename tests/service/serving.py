@@ -62,7 +62,7 @@ def guard(rate: float = 0.1) -> bf.Guard:
     """The guard of small digits, with names of classes."""
     classifier = replace(toys().classifier, classes=NAMES)
     fitted = replace(detector(), classifier=classifier)
-    return bf.Guard.calibrated(fitted, toys().tested.clean, rate)
+    return bf.Guard.calibrated(fitted, toys().tested.clean, rate, known=toys().fitted.clean)
 
 
 @contextmanager

@@ -24,7 +24,7 @@ def unsized() -> bf.Guard:
         ).eval()
     classifier = bf.Classifier(module, channels=1)
     detector = bf.fit("mbf", classifier, toys().fitted.for_attack("bim"), show_progress=False, C=1.0, gamma=1.0)
-    return bf.Guard.calibrated(detector, toys().tested.clean)
+    return bf.Guard.calibrated(detector, toys().tested.clean, known=toys().fitted.clean)
 
 
 def images(*sides: int) -> list[torch.Tensor]:

@@ -34,7 +34,7 @@ def detect(
     batch: Annotated[int, typer.Option("--batch", help="Images at once.")] = 16,
     json: options.Json = False,
 ) -> None:
-    """Accept or reject image files; leaves with 1 if some are rejected as adversarial.
+    """Accept or reject image files; leaves with 1 if some are rejected, as adversarial or unfamiliar.
 
     Example: `benfourier detect guard.bf photos/ -m lid-mnist -w lid-mnist.safetensors`
     """
@@ -44,9 +44,9 @@ def detect(
         loaded = loaded.at_rate(rate)
     unreadable: list[bf.UnreadableImage] = []
     records: list[dict[str, Any]] = []
-    adversarial = False
+    rejected = False
     for name, verdict in _verdicts(loaded, _image_inputs(images, unreadable), unreadable, batch):
-        adversarial |= not verdict.accepted
+        rejected |= not verdict.accepted
         if json:
             records.append(verdict_json(name, verdict))
         else:
@@ -55,8 +55,8 @@ def detect(
         output.print_json({"images": records, "unreadable": list(map(asdict, unreadable))})
     else:
         output.print_unreadable(unreadable)
-    if adversarial or unreadable:
-        raise typer.Exit(output.ADVERSARIAL if adversarial else output.INCOMPLETE)
+    if rejected or unreadable:
+        raise typer.Exit(output.ADVERSARIAL if rejected else output.INCOMPLETE)
 
 
 def _verdicts(
@@ -86,19 +86,21 @@ def verdict_json(name: str, verdict: "bf.Verdict") -> dict[str, Any]:
     """Returns a verdict as machines read it."""
     return {
         "file": name,
-        "adversarial": not verdict.accepted,
+        "accepted": verdict.accepted,
+        "reason": str(verdict.reason),
         "label": verdict.label,
         "name": verdict.name,
         "score": verdict.score,
         "threshold": verdict.threshold,
+        "p_value": verdict.p_value,
     }
 
 
 def verdict_line(name: str, verdict: "bf.Verdict") -> str:
     """Returns a verdict as people read it."""
     label = str(verdict.label) if verdict.name == str(verdict.label) else f"{verdict.label} ({verdict.name})"
-    word = "accepted" if verdict.accepted else "adversarial"
-    return f"{name}: {word}, label {label}, score {verdict.score:.6g}, threshold {verdict.threshold:.6g}"
+    numbers = f"score {verdict.score:.6g}, threshold {verdict.threshold:.6g}, p {verdict.p_value:.3g}"
+    return f"{name}: {verdict.reason or 'accepted'}, label {label}, {numbers}"
 
 
 def _image_inputs(words: Iterable[Path], unreadable: "list[bf.UnreadableImage]") -> Iterator[Path | bytes]:

@@ -15,9 +15,12 @@ from benfourier import progress
 from benfourier.data.images import content_ids
 from benfourier.detectors.catalogue import detector_from_state
 from benfourier.detectors.detector import Detector
+from benfourier.detectors.features import extract_batch
+from benfourier.detectors.state import join_state, split_state
 from benfourier.errors import ActivationError, ImageError, InputError, StoreError, check_whole
-from benfourier.guard.verdicts import Verdict, Verdicts
-from benfourier.metrics.thresholds import Threshold, check_enough, threshold_at
+from benfourier.guard.familiarity import Familiarity, fit_familiarity
+from benfourier.guard.verdicts import Reason, Verdict, Verdicts
+from benfourier.metrics.thresholds import JointRules, Threshold, check_enough
 from benfourier.models.classifier import Classifier
 from benfourier.models.forward import batch_size
 from benfourier.models.identity import classifier_from_description
@@ -26,7 +29,9 @@ from benfourier.store.vocabulary import SECOND
 
 KIND = "benfourier-guard"
 SCHEMA = artifact.SCHEMAS[KIND]
-CALIBRATION = ("scores", "mean", "deviation")  # arrays of a guard's file, under calibration/
+CALIBRATION = ("scores", "unfamiliarity", "mean", "deviation")  # arrays of a guard's file, under calibration/
+RULES = 2  # a verdict has two: the detector's score, and how unfamiliar an image is
+KNOWN = 3  # every third clean image says what is familiar, unless others do; the rest sets the thresholds
 MAX_DEVIATIONS = 1e6  # a feature that never varies would be infinitely many deviations away
 Floats = NDArray[np.float64]
 Images = Tensor | Sequence[Tensor]
@@ -36,9 +41,15 @@ Images = Tensor | Sequence[Tensor]
 class Calibration:
     """Scores and features of n held-out clean images."""
 
-    scores: Floats  # (n,)
+    scores: Floats  # of the detector, (n,)
+    unfamiliarity: Floats  # (n,)
     mean: Floats  # of each of the D features, (D,)
     deviation: Floats  # standard deviation of each feature, (D,)
+
+    @property
+    def rules(self) -> JointRules:
+        """The scores of both rules, as one test."""
+        return JointRules((self.scores, self.unfamiliarity))
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,45 +65,63 @@ class LayerEvidence:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Guard:
-    """Gives labels to images that a detector accepts, and rejects the others; `Guard.calibrated` makes one.
+    """Gives labels to images that two rules accept, and rejects the others; `Guard.calibrated` makes one.
 
-    A score above its `threshold` is rejected; it comes with its false alarms and their interval.
+    An image is rejected as adversarial if the detector's score is above `threshold`, which comes with the false alarms
+    of both rules and their interval, and as unfamiliar if its distance to known images is above `most_unfamiliar`.
     """
 
     detector: Detector
+    familiarity: Familiarity
     calibration: Calibration
     false_alarm_rate: float = 0.05
     threshold: Threshold = field(init=False)
+    most_unfamiliar: float = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "threshold", threshold_at(self.false_alarm_rate, self.calibration.scores))
+        rules = self.calibration.rules
+        object.__setattr__(self, "threshold", rules.threshold(self.false_alarm_rate))
+        object.__setattr__(self, "most_unfamiliar", rules.thresholds(self.false_alarm_rate)[1])
 
     def __repr__(self) -> str:
         return f"Guard({self.detector!r}, threshold {self.threshold})"
 
     @classmethod
     def calibrated(
-        cls, detector: Detector, clean: Images, false_alarm_rate: float = 0.05, *, show_progress: bool | None = None
+        cls,
+        detector: Detector,
+        clean: Images,
+        false_alarm_rate: float = 0.05,
+        *,
+        known: Images | None = None,
+        show_progress: bool | None = None,
     ) -> "Guard":
-        """Returns a guard with the threshold that clean images give at a false-alarm rate.
+        """Returns a guard with the thresholds that clean images give at a false-alarm rate.
 
         Args:
             detector: fitted to the classifier to guard.
             clean: held-out clean images, none of which the detector was fitted with.
-            false_alarm_rate: share of clean images that may be rejected; n images allow 1 / (n + 1) at least.
+            false_alarm_rate: share of clean images that may be rejected; n images allow 2 / (n + 1) at least.
+            known: other clean images, to tell familiar images by; by default a third of `clean`.
             show_progress: True or False to force the bar; None draws it on a terminal.
         """
         images = _check_images(detector.classifier, clean)
-        check_enough(false_alarm_rate, len(images))
         seen = [place for place, image in enumerate(images) if content_ids(image[None])[0] in detector.seen]
         if seen:  # their scores would be lower than those of new images
             raise InputError(
                 f"{len(seen)} of {len(images)} clean images, the first in place {seen[0]}, were used to fit the "
                 "detector; the threshold needs images that it has not seen: hold some out"
             )
+        if known is None:
+            familiar, images = images[::KNOWN], [image for place, image in enumerate(images) if place % KNOWN]
+        else:
+            familiar = _check_images(detector.classifier, known)
+        check_enough(false_alarm_rate, len(images), RULES)
+        familiarity = fit_familiarity(detector.classifier, familiar, show_progress=show_progress)
         with progress.bar(len(images), "calibration", show=show_progress) as advance:
-            _, features, scores = _forward_all(detector, images, None, advance)
-        return cls(detector, Calibration(scores, features.mean(0), features.std(0)), false_alarm_rate)
+            _, features, scores, distances = _forward_all(detector, familiarity, images, None, advance)
+        calibration = Calibration(scores, distances, features.mean(0), features.std(0))
+        return cls(detector, familiarity, calibration, false_alarm_rate)
 
     @property
     def classifier(self) -> Classifier:
@@ -113,10 +142,21 @@ class Guard:
         A score that is not finite is an error, never a verdict: the image is not accepted.
         """
         with progress.bar(len(images), "checked", show=show_progress) as advance:
-            logits, features, scores = _forward_all(self.detector, images, batch, advance)
-        threshold = self.threshold.value
-        classes = None if self.classifier.classes is None else tuple(self.classifier.classes)
-        return Verdicts(logits.argmax(1), scores <= threshold, scores, threshold, logits, features, classes)
+            logits, features, scores, distances = _forward_all(self.detector, self.familiarity, images, batch, advance)
+        adversarial, unfamiliar = scores > self.threshold.value, distances > self.most_unfamiliar
+        return Verdicts(
+            label=logits.argmax(1),
+            accepted=~(adversarial | unfamiliar),
+            # what no network was made for, such as noise, often breaks both rules
+            reason=np.where(unfamiliar, Reason.UNFAMILIAR, np.where(adversarial, Reason.ADVERSARIAL, Reason.NONE)),
+            score=scores,
+            unfamiliarity=distances,
+            p_value=self.calibration.rules.p_values((scores, distances)),
+            threshold=self.threshold.value,
+            logits=logits,
+            features=features,
+            classes=None if self.classifier.classes is None else tuple(self.classifier.classes),
+        )
 
     def check(self, images: Images, *, batch: int | None = None, show_progress: bool | None = None) -> Verdicts:
         """Returns label, accepted, score and threshold of each image, in the order given.
@@ -159,7 +199,13 @@ class Guard:
 
     def at_rate(self, false_alarm_rate: float) -> "Guard":
         """Returns a guard with another false-alarm rate, from the same calibration; nothing is fitted again."""
-        return Guard(self.detector, self.calibration, false_alarm_rate)
+        return Guard(self.detector, self.familiarity, self.calibration, false_alarm_rate)
+
+    def _try(self, shape: tuple[int, ...]) -> None:
+        """Raises ValueError unless a trial image has a finite distance to known images."""
+        _, (layers,) = extract_batch(self.classifier, [self.familiarity], self.classifier.noise(1, shape), [""])
+        if layers.shape != (1, len(self.familiarity.layers)):
+            raise ValueError(f"a trial gives {layers.shape[1]} distances to known images")
 
     def as_module(self) -> "GuardedModule":
         """Returns a module that takes the network's place, with one more logit that marks rejection."""
@@ -169,7 +215,9 @@ class Guard:
         """Writes the guard, without the network, to one file, whole or not at all; `benfourier.load_guard` reads it."""
         manifest, arrays = self.detector.state()
         columns = {f"calibration/{name}": getattr(self.calibration, name) for name in CALIBRATION}
-        artifact.write(path, KIND, SCHEMA, {**manifest, "threshold": asdict(self.threshold)}, {**arrays, **columns})
+        rule, own = split_state({"familiarity": self.familiarity.state()})
+        manifest = {**manifest, **rule, "threshold": asdict(self.threshold)}
+        artifact.write(path, KIND, SCHEMA, manifest, {**arrays, **own, **columns})
 
 
 class GuardedModule(nn.Module):
@@ -216,12 +264,15 @@ def load_guard(
     try:
         threshold = Threshold(**manifest["threshold"])
         calibration = Calibration(*(arrays[f"calibration/{name}"] for name in CALIBRATION))
+        familiarity = Familiarity.from_state(classifier, join_state(manifest["familiarity"], arrays), {})
         shape, columns = (int(detector.summary["features"]),), (calibration.mean, calibration.deviation)
-        if calibration.scores.ndim != 1 or any(column.shape != shape for column in columns):
-            raise ValueError(f"the calibration does not have {shape[0]} features")
-        if not all(np.isfinite(each).all() for each in (calibration.scores, *columns)) or (columns[1] < 0).any():
+        both = (calibration.scores, calibration.unfamiliarity)
+        if both[0].ndim != 1 or both[1].shape != both[0].shape or any(column.shape != shape for column in columns):
+            raise ValueError(f"the calibration does not have {shape[0]} features, or not one score of each rule")
+        if not all(np.isfinite(each).all() for each in (*both, *columns)) or (columns[1] < 0).any():
             raise ValueError("the calibration holds NaN, infinity or negative deviations")
-        guard = Guard(detector, calibration, threshold.rate)
+        guard = Guard(detector, familiarity, calibration, threshold.rate)
+        guard._try(tuple(detector.summary["shape"]))
     except (InputError, KeyError, TypeError, ValueError) as error:
         raise StoreError(f"{path}: its manifest and its arrays do not fit ({error}); make it again") from error
     if guard.threshold.value != threshold.value:
@@ -233,31 +284,37 @@ def load_guard(
 
 
 def _forward_all(
-    detector: Detector, images: Sequence[Tensor], batch: int | None, advance: Callable[[int], object]
-) -> tuple[Floats, Floats, Floats]:
-    """Logits, features and scores of images (C, H, W) in order; images of one shape share batches."""
+    detector: Detector,
+    familiarity: Familiarity,
+    images: Sequence[Tensor],
+    batch: int | None,
+    advance: Callable[[int], object],
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Logits, features and both scores of images (C, H, W) in order; images of one shape share batches."""
     size = None if batch is None else check_whole("batch", batch)
     groups: dict[object, list[int]] = {}
     for place, image in enumerate(images):
         groups.setdefault((image.shape, image.dtype, image.device), []).append(place)
     order: list[int] = []
-    parts: list[tuple[Floats, Floats, Floats]] = []
+    parts: list[tuple[Floats, ...]] = []
     for places in groups.values():
         count = size or batch_size(detector.classifier, images[places[0]].shape)
         for start in range(0, len(places), count):
             part = places[start : start + count]
-            parts.append(_forward(detector, torch.stack([images[place] for place in part]), part))
+            parts.append(_forward(detector, familiarity, torch.stack([images[place] for place in part]), part))
             order += part
             advance(len(part))
     in_order = np.argsort(order)
-    logits, features, scores = (np.concatenate(column)[in_order] for column in zip(*parts, strict=True))
-    return logits, features, scores
+    logits, features, scores, distances = (np.concatenate(column)[in_order] for column in zip(*parts, strict=True))
+    return logits, features, scores, distances
 
 
-def _forward(detector: Detector, images: Tensor, places: list[int]) -> tuple[Floats, Floats, Floats]:
-    """Logits, features and scores of one batch, or ActivationError if a label or score is not finite."""
+def _forward(detector: Detector, familiarity: Familiarity, images: Tensor, places: list[int]) -> tuple[Floats, ...]:
+    """The same of one batch, from one shared pass, or ActivationError if a label or score is not finite."""
     with torch.no_grad():
-        logits, features, scores = detector.forward(images, content_ids(images))
+        extractors = (detector.extractor, familiarity)
+        logits, (features, layers) = extract_batch(detector.classifier, extractors, images, content_ids(images))
+        scores, distances = detector.head.score(features), layers.mean(1)
     # a logit of -∞ rules a class out, as masked heads do; NaN and +∞ leave no label
     for what, bad in (("logits", (logits.isnan() | logits.isposinf()).any(1)), ("score", ~scores.isfinite())):
         if bool(bad.any()):
@@ -265,8 +322,7 @@ def _forward(detector: Detector, images: Tensor, places: list[int]) -> tuple[Flo
                 f"the {what} of image {places[int(bad.nonzero()[0])]} {'hold' if what == 'logits' else 'is'} NaN or "
                 "infinity; check the image and the network's weights"
             )
-    logits, features, scores = (values.to("cpu", torch.float64) for values in (logits, features, scores))
-    return logits.numpy(), features.numpy(), scores.numpy()
+    return tuple(values.to("cpu", torch.float64).numpy() for values in (logits, features, scores, distances))
 
 
 def _check_images(classifier: Classifier, images: object, first: int = 0) -> list[Tensor]:

@@ -77,7 +77,8 @@ def _content(names: Sequence[str], outcome: CheckOutcome) -> bytes:
             for layer, clean in zip(loaded.guard.evidence(features), loaded.clean_evidence, strict=True)
         ]
         word = "accepted" if verdict.accepted else "rejected"
-        result = {"name": name, "verdict": word, "label": verdict.label, "class_name": verdict.name}
+        result = {"name": name, "verdict": word, "reason": verdict.reason, "p_value": verdict.p_value}
+        result |= {"label": verdict.label, "class_name": verdict.name}
         results.append({**result, "score": verdict.score, "threshold": verdict.threshold, "evidence": evidence})
     return json.dumps({"version": loaded.version, "results": results}, allow_nan=False).encode()
 

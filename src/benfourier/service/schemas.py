@@ -142,6 +142,8 @@ class CheckResult(BaseModel):
 
     name: str
     verdict: Literal["accepted", "rejected"]
+    reason: Literal["", "adversarial", "unfamiliar"] = Field(description="Why it is rejected; empty if it is not.")
+    p_value: float = Field(description="Rank among held-out clean images; at most the false-alarm rate is rejected.")
     label: int
     class_name: str
     score: float = Field(description="Higher is more adversarial.")
