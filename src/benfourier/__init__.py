@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from benfourier.guard.fit import fit_guard as fit_guard
     from benfourier.guard.guard import Guard as Guard
     from benfourier.guard.guard import load_guard as load_guard
+    from benfourier.guard.protect import protect as protect
+    from benfourier.guard.protect import recalibrate as recalibrate
     from benfourier.guard.verdicts import Verdict as Verdict
     from benfourier.guard.verdicts import Verdicts as Verdicts
     from benfourier.models.checkpoint import Epoch as Epoch
@@ -66,6 +68,7 @@ if TYPE_CHECKING:
     from benfourier.report.render import report_json as report_json
     from benfourier.service.server import serve as serve
     from benfourier.store.artifact import inspect as inspect
+    from benfourier.store.card import GuardCard as GuardCard
     from benfourier.theory.coefficients import coefficient_magnitudes as coefficient_magnitudes
     from benfourier.theory.coefficients import estimate_magnitudes as estimate_magnitudes
 
@@ -93,6 +96,7 @@ _NAMES = {  # module: its public names
     "guard.bench": "Timing bench",
     "guard.fit": "fit_guard",
     "guard.guard": "Guard load_guard",
+    "guard.protect": "protect recalibrate",
     "guard.verdicts": "Verdict Verdicts",
     "models.checkpoint": "Epoch",
     "models.classifier": "Classifier",
@@ -106,6 +110,7 @@ _NAMES = {  # module: its public names
     "report.render": "print_report report_json",
     "service.server": "serve",
     "store.artifact": "inspect",
+    "store.card": "GuardCard",
     "theory.coefficients": "coefficient_magnitudes estimate_magnitudes",
 }
 _HOMES = {name: f"benfourier.{module}" for module, names in _NAMES.items() for name in names.split()}

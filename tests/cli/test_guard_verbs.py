@@ -14,10 +14,12 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 from safetensors.numpy import save_file
+from sklearn.datasets import load_digits
 from torch import Tensor
 
 import benfourier as bf
 from benfourier.models.weights import save_weights, weights_digest
+from tests.attacks.trained import TRAIN
 from tests.cli.calling import Outcome, call
 from tests.detectors.guarded import detector, guard
 from tests.detectors.toys import other_classifier, toys
@@ -256,15 +258,16 @@ def test_clean_images_that_the_fit_has_seen_are_left_out_of_the_threshold(capsys
     assert result.code == 0, result.err
     assert result.json["left_out"] == 7
     assert result.json["threshold"]["images"] == 40
-    assert result.json["summary"]["sources"] == len(examples)
+    assert result.json["summary"]["sources"] == len(examples) * 4 // 5  # a fifth measures the guard
 
 
 def test_what_was_fitted_is_reported(capsys: Capture, here: Path) -> None:
     result = fit(capsys, here, "--clean", "digits", "--limit", "199", "--false-alarm-rate", "0.01")
     assert result.code == 0, result.err
-    first, *_, threshold, last = result.out.splitlines()
-    assert first == f"mbf fitted to {len(toys().fitted.for_attack('bim'))} source images, attacked by bim"
+    first, threshold, *card, last = result.out.splitlines()
+    assert first == f"mbf fitted to {len(toys().fitted.for_attack('bim')) * 4 // 5} source images, attacked by bim"
     assert threshold.startswith("threshold ")
+    assert any(line.startswith("  bim ") for line in card)
     assert "for a false-alarm rate of 0.01: 0 of 199 held-out clean images" in threshold
     assert last == f"written to {here / 'new.bf'}"
 
@@ -384,3 +387,41 @@ def test_a_second_opinion_is_fitted_and_asked_from_the_command_line(capsys: Capt
     assert (without.code, "second-opinion needs 'second'" in without.err) == (2, True)
     lonely = call(capsys, *words, "--detector", "mbf", "--second-weights", here / "other.safetensors")
     assert (lonely.code, "without --second-model" in lonely.err) == (2, True)
+
+
+def clean_file(here: Path) -> Path:
+    """Digits with their labels, as they come."""
+    data = load_digits()
+    file = here / "digits.npz"
+    np.savez(file, x=(data.images[TRAIN:] * 15.9).astype(np.uint8), y=data.target[TRAIN:].astype(np.int64))
+    return file
+
+
+def test_a_network_is_protected_in_one_call_and_calibrated_again(capsys: Capture, here: Path) -> None:
+    known = ("--model", MODEL, "--weights", here / "w.safetensors")
+    words = ("--data", clean_file(here), "--attack", "none", "--budget", "1 min", "--out", here / "p.bf")
+    result = call(capsys, "protect", *known, "--size", "8", "--channels", "1", *words)
+    assert result.code == 0, result.err
+    assert result.err.startswith("the network is right about 9")
+    lines = result.out.splitlines()
+    assert lines[0].startswith("guard of Sequential (10 classes, 9")
+    assert "false alarms, 5.0% promised on clean images:" in lines
+    assert max(map(len, lines)) <= 120
+    assert lines[-1] == f"written to {here / 'p.bf'}"
+    card = "\n".join(lines[:-2])
+    assert call(capsys, "info", here / "p.bf").out.startswith(card)
+    again = call(capsys, "calibrate", here / "p.bf", *known, "--clean", clean_file(here), "--out", here / "q.bf")
+    assert (again.code, "were used to fit the detector" in again.err) == (2, True)
+    np.savez(here / "other.npz", x=(load_digits().images[:TRAIN] * 15).astype(np.uint8), y=load_digits().target[:TRAIN])
+    other = ("--clean", here / "other.npz", "--limit", "300", "--out", here / "q.bf", "--json")
+    renewed = call(capsys, "calibrate", here / "p.bf", *known, *other)
+    assert renewed.code == 0, renewed.err
+    assert renewed.json["card"]["thresholds"] == 180
+    assert bf.load_guard(here / "q.bf", toys().classifier.module).threshold.images == 180
+
+
+def test_none_stands_alone_among_attacks(capsys: Capture, here: Path) -> None:
+    known = ("--model", MODEL, "--weights", here / "w.safetensors", "--size", "8", "--channels", "1")
+    words = ("--data", clean_file(here), "--attack", "none", "--attack", "bim", "--out", here / "p.bf")
+    result = call(capsys, "protect", *known, *words)
+    assert (result.code, "'none' and 'default' stand alone" in result.err) == (2, True)

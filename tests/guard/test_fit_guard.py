@@ -30,6 +30,22 @@ def test_a_fifth_of_the_examples_sets_the_threshold_and_takes_no_part_in_the_fit
     assert len(unseen) == guard.threshold.images
 
 
+def held_out_to_measure(guard: bf.Guard) -> int:
+    assert guard.card is not None
+    return guard.card.attacks[0].tried
+
+
+def test_the_card_is_measured_on_examples_that_are_held_out() -> None:
+    guard = guard_with_held_out_part()
+    assert guard.card is not None
+    (rate,) = guard.card.attacks
+    assert (rate.attack, rate.is_fitted, rate.tried) == ("bim", True, guard.threshold.images)
+    assert rate.rejected / rate.succeeded == rate.share.value > 0.5
+    (alarms,) = guard.card.alarms
+    assert (alarms.kind, alarms.images) == ("those that set the thresholds", guard.threshold.images)
+    assert alarms.rejected == guard.threshold.alarms
+
+
 def test_the_same_seed_gives_the_same_guard() -> None:
     again = bf.fit_guard(toys().classifier, METHOD, examples(), false_alarm_rate=0.1, show_progress=False)
     assert again.threshold == guard_with_held_out_part().threshold
@@ -39,7 +55,7 @@ def test_clean_images_that_the_fit_sees_are_left_out() -> None:
     clean = torch.cat([examples().clean[:5], toys().tested.clean, examples().noisy["noisy"][:3]])
     guard = bf.fit_guard(toys().classifier, METHOD, examples(), clean=clean, false_alarm_rate=0.1, show_progress=False)
     assert guard.threshold.images == len(toys().tested.clean)
-    assert guard.detector.summary["sources"] == len(examples())
+    assert guard.detector.summary["sources"] == len(examples()) - held_out_to_measure(guard)
 
 
 def test_too_few_clean_images_are_refused_before_the_fit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,13 +82,15 @@ def fit(
     if json:
         facts = {"detector": method.name, "options": method.as_dict(), "summary": dict(summary)}
         written = {"left_out": left_out, "out": str(out), "refused": list(map(asdict, unreadable))}
-        output.print_json({**facts, "threshold": asdict(threshold), **written})
+        output.print_json(
+            {**facts, "threshold": asdict(threshold), "card": guard.card and guard.card.as_json(), **written}
+        )
     else:
         attacks = ", ".join(summary["attacks"])
         typer.echo(f"{method.name} fitted to {summary['sources']} source images, attacked by {attacks}")
         if left_out:
             typer.echo(f"{left_out} clean images are among those fitted to; the threshold is set without them")
-        typer.echo(f"threshold {threshold}\nwritten to {out}")
+        typer.echo(f"threshold {threshold}\n\n{guard.card}\nwritten to {out}")
         output.print_unreadable(unreadable)
     if unreadable:
         raise typer.Exit(output.INCOMPLETE)

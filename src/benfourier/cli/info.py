@@ -9,6 +9,7 @@ import typer
 import benfourier as bf
 from benfourier.cli import options, output
 
+CARD = "card."  # entries that the card's text shows
 MAX_ENTRIES = 6  # of a list that are shown
 
 
@@ -25,8 +26,14 @@ def info(
         arrays = {name: {"dtype": kind, "shape": shape} for name, (kind, shape) in header.arrays.items()}
         output.print_json({"file": str(file), "manifest": header.manifest, "arrays": arrays})
         return
+    if header.manifest.get("card") is not None:
+        typer.echo(f"{bf.GuardCard.from_json(header.manifest['card'])}\n")
     title = f"{file}: {header.manifest.get('kind', 'weights of another program')}"
-    output.print_table(title, ("entry", "value"), [(name, _short(value)) for name, value in _flat(header.manifest)])
+    output.print_table(
+        title,
+        ("entry", "value"),
+        [(name, _short(value)) for name, value in _flat(header.manifest) if not name.startswith(CARD)],
+    )
     rows = [(name, kind, "×".join(map(str, shape)) or "one number") for name, (kind, shape) in header.arrays.items()]
     output.print_table(f"{len(rows)} arrays", ("array", "type", "shape"), rows)
 

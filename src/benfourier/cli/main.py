@@ -9,12 +9,14 @@ import typer
 from benfourier import __version__
 from benfourier.cli.attack import attack
 from benfourier.cli.bench import bench
+from benfourier.cli.calibrate import calibrate
 from benfourier.cli.detect import detect
 from benfourier.cli.evaluate import evaluate
 from benfourier.cli.fit import fit
 from benfourier.cli.info import info
 from benfourier.cli.layers import layers
 from benfourier.cli.output import BAD_FILE, INTERNAL, MISSING_EXTRA, USAGE
+from benfourier.cli.protect import protect
 from benfourier.cli.quickstart import quickstart
 from benfourier.cli.report import report
 from benfourier.cli.serve import serve
@@ -24,7 +26,7 @@ from benfourier.errors import BenfourierError, MissingExtraError, StoreError
 DEBUG = "--debug"
 # the first that fits
 EXIT_CODES = {MissingExtraError: MISSING_EXTRA, StoreError: BAD_FILE, BenfourierError: USAGE, Exception: INTERNAL}
-VERBS = (attack, bench, detect, evaluate, fit, info, layers, quickstart, report, serve, train)
+VERBS = (attack, bench, calibrate, detect, evaluate, fit, info, layers, protect, quickstart, report, serve, train)
 
 app = typer.Typer(
     name="benfourier",

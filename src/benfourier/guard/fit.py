@@ -1,4 +1,6 @@
-"""A guard from examples: which images a detector is fitted to, and which set its threshold."""
+"""A guard from examples: which images a detector is fitted to, which set its thresholds, and which measure it."""
+
+from dataclasses import replace
 
 from torch import Tensor
 
@@ -8,13 +10,15 @@ from benfourier.data.splits import split
 from benfourier.detectors.catalogue import make_method
 from benfourier.detectors.fit import fit
 from benfourier.detectors.method import Method
+from benfourier.guard.card import measure
 from benfourier.guard.guard import RULES, Guard
 from benfourier.metrics.thresholds import check_enough, images_needed
 from benfourier.models.classifier import Classifier
 from benfourier.store.vocabulary import SECOND
 
-HELD_OUT = 0.2  # share of the examples' source images that set the threshold if no others are given; of few images,
-MOST_HELD_OUT = 0.5  # as many as the false-alarm rate needs, up to this share
+# Share of the examples' source images that the card is measured on, and that set the thresholds if no others are given;
+HELD_OUT = 0.2  # of few images then as many as the false-alarm rate needs, up to MOST_HELD_OUT
+MOST_HELD_OUT = 0.5
 
 
 def fit_guard(
@@ -29,14 +33,14 @@ def fit_guard(
     other_weights: bool = False,
     show_progress: bool | None = None,
 ) -> Guard:
-    """Returns a guard: a detector fitted to examples, with a threshold from images that the fit has not seen.
+    """Returns a guard: a detector fitted to examples, with thresholds and a card from images that it has not seen.
 
     Args:
         classifier: the network to guard.
         method: id of a detector, or a method with its options.
-        examples: clean images with their noisy and adversarial twins.
-        clean: images (N, C, H, W) that set the threshold, without those that the fit sees; by default a fifth of the
-            examples is held out for it, or as many as the rate needs.
+        examples: clean images with their noisy and adversarial twins; a fifth is held out to measure the guard.
+        clean: images (N, C, H, W) that set the threshold, without those that the fit sees; by default those of the
+            examples that are held out, at least as many as the rate needs.
         labelled: labelled clean images beyond the examples, for methods that learn from them.
         second: the other network, for `second-opinion`.
         false_alarm_rate: share of clean images that may be rejected; n images allow 2 / (n + 1) at least.
@@ -44,25 +48,26 @@ def fit_guard(
         show_progress: True or False to force the bars; None draws them on a terminal.
     """
     method = make_method(method) if isinstance(method, str) else method
-    if clean is None:
-        check_enough(false_alarm_rate, len(examples), RULES)
-        share = min(max(HELD_OUT, (images_needed(false_alarm_rate, RULES) + 0.5) / len(examples)), MOST_HELD_OUT)
-        parts = split(examples.ids, [0] * len(examples), {"fit": 1 - share, "threshold": share}, seed=method.seed)
-        clean = examples.clean[parts["threshold"]]
-        examples = examples.take(parts["fit"], "fit")
-    else:
+    share = HELD_OUT
+    if clean is not None:
         # images that the fit looks at have lower scores than new ones
         groups = [examples.clean, *examples.noisy.values(), *([] if labelled is None else [labelled.images])]
         seen = {name for images in groups for name in content_ids(images)}
         clean = clean[[row for row, name in enumerate(content_ids(clean)) if name not in seen]]
-    check_enough(false_alarm_rate, len(clean), RULES)  # before the fit, which may take minutes
+    else:
+        share = min(max(share, (images_needed(false_alarm_rate, RULES) + 0.5) / len(examples)), MOST_HELD_OUT)
+    parts = split(examples.ids, [0] * len(examples), {"fit": 1 - share, "held out": share}, seed=method.seed)
+    fitted, held_out = examples.take(parts["fit"], "fit"), examples.take(parts["held out"], "held out")
+    thresholds = held_out.clean if clean is None else clean
+    check_enough(false_alarm_rate, len(thresholds), RULES)  # before the fit, which may take minutes
     detector = fit(
         method,
         classifier,
-        examples,
+        fitted,
         clean=labelled,
         supplied={} if second is None else {SECOND: second},
         other_weights=other_weights,
         show_progress=show_progress,
     )
-    return Guard.calibrated(detector, clean, false_alarm_rate, known=examples.clean, show_progress=show_progress)
+    guard = Guard.calibrated(detector, thresholds, false_alarm_rate, known=fitted.clean, show_progress=show_progress)
+    return replace(guard, card=measure(guard, held_out, None, show_progress=show_progress))

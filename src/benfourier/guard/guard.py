@@ -1,7 +1,7 @@
 """A guard: a detector with a threshold in front of a classifier, and its file."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby, islice
 from os import PathLike
 from typing import Any, Literal
@@ -19,12 +19,14 @@ from benfourier.detectors.features import extract_batch
 from benfourier.detectors.state import join_state, split_state
 from benfourier.errors import ActivationError, ImageError, InputError, StoreError, check_whole
 from benfourier.guard.familiarity import Familiarity, fit_familiarity
+from benfourier.guard.rates import card_at
 from benfourier.guard.verdicts import Reason, Verdict, Verdicts
 from benfourier.metrics.thresholds import JointRules, Threshold, check_enough
 from benfourier.models.classifier import Classifier
 from benfourier.models.forward import batch_size
 from benfourier.models.identity import classifier_from_description
 from benfourier.store import artifact
+from benfourier.store.card import GuardCard
 from benfourier.store.vocabulary import SECOND
 
 KIND = "benfourier-guard"
@@ -75,6 +77,7 @@ class Guard:
     familiarity: Familiarity
     calibration: Calibration
     false_alarm_rate: float = 0.05
+    card: GuardCard | None = None  # what it was measured to do; None if it was not
     threshold: Threshold = field(init=False)
     most_unfamiliar: float = field(init=False)
 
@@ -106,22 +109,14 @@ class Guard:
             show_progress: True or False to force the bar; None draws it on a terminal.
         """
         images = _check_images(detector.classifier, clean)
-        seen = [place for place, image in enumerate(images) if content_ids(image[None])[0] in detector.seen]
-        if seen:  # their scores would be lower than those of new images
-            raise InputError(
-                f"{len(seen)} of {len(images)} clean images, the first in place {seen[0]}, were used to fit the "
-                "detector; the threshold needs images that it has not seen: hold some out"
-            )
+        _check_unseen(detector, images)
         if known is None:
             familiar, images = images[::KNOWN], [image for place, image in enumerate(images) if place % KNOWN]
         else:
             familiar = _check_images(detector.classifier, known)
         check_enough(false_alarm_rate, len(images), RULES)
         familiarity = fit_familiarity(detector.classifier, familiar, show_progress=show_progress)
-        with progress.bar(len(images), "calibration", show=show_progress) as advance:
-            _, features, scores, distances = _forward_all(detector, familiarity, images, None, advance)
-        calibration = Calibration(scores, distances, features.mean(0), features.std(0))
-        return cls(detector, familiarity, calibration, false_alarm_rate)
+        return cls(detector, familiarity, _calibration(detector, familiarity, images, show_progress), false_alarm_rate)
 
     @property
     def classifier(self) -> Classifier:
@@ -199,7 +194,20 @@ class Guard:
 
     def at_rate(self, false_alarm_rate: float) -> "Guard":
         """Returns a guard with another false-alarm rate, from the same calibration; nothing is fitted again."""
-        return Guard(self.detector, self.familiarity, self.calibration, false_alarm_rate)
+        return self._with(self.calibration, false_alarm_rate)
+
+    def recalibrated(self, clean: Images, *, show_progress: bool | None = None) -> "Guard":
+        """Returns a guard with the thresholds that other clean images give; nothing is fitted again."""
+        images = _check_images(self.classifier, clean)
+        _check_unseen(self.detector, images)
+        check_enough(self.false_alarm_rate, len(images), RULES)
+        return self._with(_calibration(self.detector, self.familiarity, images, show_progress), self.false_alarm_rate)
+
+    def _with(self, calibration: Calibration, false_alarm_rate: float) -> "Guard":
+        guard = replace(self, calibration=calibration, false_alarm_rate=false_alarm_rate)
+        if self.card is None:
+            return guard
+        return replace(guard, card=card_at(self.card, guard.threshold, guard.most_unfamiliar))
 
     def _try(self, shape: tuple[int, ...]) -> None:
         """Raises ValueError unless a trial image has a finite distance to known images."""
@@ -216,7 +224,7 @@ class Guard:
         manifest, arrays = self.detector.state()
         columns = {f"calibration/{name}": getattr(self.calibration, name) for name in CALIBRATION}
         rule, own = split_state({"familiarity": self.familiarity.state()})
-        manifest = {**manifest, **rule, "threshold": asdict(self.threshold)}
+        manifest = {**manifest, **rule, "threshold": asdict(self.threshold), "card": self.card and self.card.as_json()}
         artifact.write(path, KIND, SCHEMA, manifest, {**arrays, **own, **columns})
 
 
@@ -271,9 +279,10 @@ def load_guard(
             raise ValueError(f"the calibration does not have {shape[0]} features, or not one score of each rule")
         if not all(np.isfinite(each).all() for each in (*both, *columns)) or (columns[1] < 0).any():
             raise ValueError("the calibration holds NaN, infinity or negative deviations")
-        guard = Guard(detector, familiarity, calibration, threshold.rate)
+        card = None if manifest["card"] is None else GuardCard.from_json(manifest["card"])
+        guard = Guard(detector, familiarity, calibration, threshold.rate, card)
         guard._try(tuple(detector.summary["shape"]))
-    except (InputError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, InputError, KeyError, StoreError, TypeError, ValueError) as error:
         raise StoreError(f"{path}: its manifest and its arrays do not fit ({error}); make it again") from error
     if guard.threshold.value != threshold.value:
         raise StoreError(
@@ -281,6 +290,24 @@ def load_guard(
             "make it again"
         )
     return guard
+
+
+def _check_unseen(detector: Detector, images: Sequence[Tensor]) -> None:
+    """Raises InputError if one of the images took part in the fit: its score would be lower than that of new images."""
+    seen = [place for place, image in enumerate(images) if content_ids(image[None])[0] in detector.seen]
+    if seen:
+        raise InputError(
+            f"{len(seen)} of {len(images)} clean images, the first in place {seen[0]}, were used to fit the "
+            "detector; the threshold needs images that it has not seen: hold some out"
+        )
+
+
+def _calibration(
+    detector: Detector, familiarity: Familiarity, images: Sequence[Tensor], show_progress: bool | None
+) -> Calibration:
+    with progress.bar(len(images), "calibration", show=show_progress) as advance:
+        _, features, scores, distances = _forward_all(detector, familiarity, images, None, advance)
+    return Calibration(scores, distances, features.mean(0), features.std(0))
 
 
 def _forward_all(

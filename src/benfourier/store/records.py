@@ -10,7 +10,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, ClassVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from benfourier.errors import StoreError
 from benfourier.store.vocabulary import ProtocolName
 
 Floats = NDArray[np.float32]
+T = TypeVar("T")
 DIGITS = 6  # of an estimate on disk: an error of 5e-6 at most, far below every interval
 NOT_FINITE = ("nan", "inf", "-inf")
 
@@ -284,6 +285,12 @@ def decode(content: Any) -> Record:
         result: Record = _decode(RECORDS[name], {key: part for key, part in content.items() if key != "record"})
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise StoreError(f"it holds a damaged {name} ({error}); remove the line, and run the plan again") from error
+    return result
+
+
+def decode_part(kind: type[T], content: Any) -> T:
+    """Returns a dataclass that is part of no ledger from its JSON; raises TypeError, KeyError or ValueError."""
+    result: T = _decode(kind, content)
     return result
 
 

@@ -1,0 +1,40 @@
+"""`benfourier calibrate`: new thresholds and a new card for a guard, from new clean images."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import benfourier as bf
+from benfourier.cli import options, output
+
+
+def calibrate(
+    guard: options.Guard,
+    model: options.Model,
+    clean: Annotated[str, typer.Option("--clean", help="Clean labelled images, as the guard will see them.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The guard's file to write.")],
+    weights: options.Weights = None,
+    digest: options.Digest = None,
+    classes: options.Classes = None,
+    second_model: options.SecondModel = None,
+    rate: options.OtherRate = None,
+    limit: Annotated[int | None, typer.Option("--limit", help="So many of the images at most.")] = None,
+    seed: options.Seed = 0,
+    json: options.Json = False,
+) -> None:
+    """Set the thresholds of a guard from new clean images, without a new fit, and measure its false alarms.
+
+    Example: `benfourier calibrate guard.bf -m lid-mnist -w lid-mnist.safetensors --clean new_photos -o new.bf`
+    """
+    output.check_output_path(out, weights=weights, clean=clean)
+    module = options.classifier_from(model, weights, digest, classes=classes).module
+    loaded = bf.load_guard(guard, module, second=options.second_from(second_model))
+    if rate is not None:
+        loaded = loaded.at_rate(rate)
+    renewed = bf.recalibrate(loaded, bf.read_labelled(loaded.classifier, clean, limit, seed))
+    renewed.save(out)
+    if json:
+        output.print_json({"card": renewed.card and renewed.card.as_json(), "out": str(out)})
+    else:
+        typer.echo(f"{renewed.card}\n\nwritten to {out}")

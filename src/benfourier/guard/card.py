@@ -1,0 +1,131 @@
+"""Measures what a guard does, on images that its fit has not seen."""
+
+import platform
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benfourier import progress
+from benfourier.data.changes import change
+from benfourier.data.examples import Examples
+from benfourier.data.images import LabelledImages
+from benfourier.guard.guard import Guard
+from benfourier.guard.rates import alarm_rate, attack_rate_at, rate_of
+from benfourier.models.classifier import Classifier
+from benfourier.models.forward import batch_size
+from benfourier.models.identity import IMAGE_OPTIONS, describe_classifier
+from benfourier.store.card import AttackRate, GuardCard, MeasuredScores
+from benfourier.store.records import Estimate
+
+CHANGED = {"noise": "noise of ±8/255", "jpeg": "JPEG of quality 75"}  # of the kinds in data/changes.py
+TRIAL = 4  # images whose forward passes are counted
+
+
+def measure(
+    guard: Guard,
+    examples: Examples | None,
+    clean: LabelledImages | None,
+    *,
+    accuracy: Estimate | None = None,
+    show_progress: bool | None = None,
+) -> GuardCard:
+    """Returns the card of a guard.
+
+    Args:
+        guard: with its thresholds.
+        examples: attacked images, none of whose sources the fit has seen; None if there are none. Attacks that the
+            detector was fitted to have its labels.
+        clean: images that neither the fit nor the thresholds have seen, as they come, misclassified ones among them;
+            None if there are none: then the card has the alarms among those that set the thresholds.
+        accuracy: of the network, if it is known.
+        show_progress: True or False to force the bar; None draws it on a terminal.
+    """
+    fitted = tuple(guard.detector.summary["attacks"])
+    attacks = () if examples is None else examples.attacks
+    kinds = {} if clean is None else _kinds(guard.classifier, clean)
+    rates, alarms, limits = [], [], (guard.threshold.value, guard.most_unfamiliar)
+    with progress.bar(len(attacks) + len(kinds), "measuring the guard", show=show_progress) as advance:
+        for attack in attacks:
+            assert examples is not None
+            rates.append(_attack_rate(guard, examples, attack, attack in fitted))
+            advance(1, attack)
+        for kind, images in kinds.items():
+            alarms.append(alarm_rate(kind, _scores(guard, images), *limits))
+            advance(1, kind)
+    threshold = guard.threshold
+    if clean is None:
+        own = MeasuredScores(tuple(guard.calibration.scores), tuple(guard.calibration.unfamiliarity))
+        alarms.append(alarm_rate("those that set the thresholds", own, *limits))
+    description = describe_classifier(guard.classifier)
+    passes, classes = _trial(guard)
+    return GuardCard(
+        network=type(guard.classifier.module).__name__,
+        weights=str(description["weights"]),
+        preprocessing={name: description[name] for name in IMAGE_OPTIONS},
+        classes=classes,
+        accuracy=accuracy,
+        detector=guard.detector.method.name,
+        passes=passes,
+        false_alarm_rate=threshold.rate,
+        thresholds=threshold.images,
+        fitted=fitted,
+        attacks=tuple(rates),
+        alarms=tuple(alarms),
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        versions={name: version(name) for name in ("benfourier", "torch")} | {"python": platform.python_version()},
+    )
+
+
+def _kinds(classifier: Classifier, clean: LabelledImages) -> dict[str, Tensor]:
+    """Images that nobody attacked, by kind in words; kinds without images are left out."""
+    with torch.no_grad():
+        parts = torch.split(clean.images, batch_size(classifier, clean.images.shape[1:]))
+        labels = torch.cat([classifier.logits(part).argmax(1).cpu() for part in parts])
+    right = labels == clean.labels
+    kinds = {"clean": clean.images, "misclassified": clean.images[~right]}
+    if bool(right.any()):  # a change may itself make the network err
+        kinds |= {words: change(kind, clean.images[right], classifier.bounds) for kind, words in CHANGED.items()}
+    return {kind: images for kind, images in kinds.items() if len(images)}
+
+
+def _scores(guard: Guard, images: Tensor) -> MeasuredScores:
+    if not len(images):
+        return MeasuredScores((), ())
+    verdicts = guard.judge(list(images))
+    return MeasuredScores(tuple(verdicts.score.tolist()), tuple(verdicts.unfamiliarity.tolist()))
+
+
+def _attack_rate(guard: Guard, examples: Examples, attack: str, is_fitted: bool) -> AttackRate:
+    description: Mapping[str, Any] = examples.options.get("attacks", {}).get(attack, {})
+    rows = examples.success[attack]
+    attacked, clean = examples.adversarial[attack][rows], examples.clean[rows]
+    added = (attacked.double() - clean.double()).flatten(1)
+    unrated = AttackRate(
+        attack=attack,
+        method=str(description.get("attack", attack)),
+        options=dict(description.get("options", {})),
+        is_fitted=is_fitted,
+        tried=len(examples),
+        succeeded=len(attacked),
+        rejected=0,
+        share=rate_of(0, len(attacked)),
+        l2=float(added.norm(dim=1).median()) if len(attacked) else float("nan"),
+        linf=float(added.abs().amax(1).median()) if len(attacked) else float("nan"),
+        scores=_scores(guard, attacked),
+    )
+    return attack_rate_at(unrated, guard.threshold.value, guard.most_unfamiliar)
+
+
+def _trial(guard: Guard) -> tuple[float, int]:
+    """How many forward passes of the guarded network an image takes, and how many classes it has."""
+    images, rows = guard.classifier.noise(TRIAL, tuple(guard.detector.summary["shape"])), list[int]()
+    handle = guard.classifier.module.register_forward_pre_hook(lambda _, inputs: rows.append(len(inputs[0])))
+    try:
+        verdicts = guard.judge(list(images))
+    finally:
+        handle.remove()
+    return sum(rows) / TRIAL, verdicts.logits.shape[1]

@@ -1,0 +1,265 @@
+"""A guard for a network in one call: check the labels, attack, fit, calibrate, measure."""
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from os import PathLike
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+from torch import Tensor, nn
+
+from benfourier import progress
+from benfourier.attacks.attack import Attack
+from benfourier.attacks.catalogue import make_attack
+from benfourier.attacks.examples import DEFAULT, MIXTURE, make_examples
+from benfourier.data.images import LabelledImages
+from benfourier.detectors.catalogue import make_method
+from benfourier.detectors.fit import fit
+from benfourier.detectors.method import Method
+from benfourier.errors import InputError, OptionError, check_seed
+from benfourier.guard.card import measure
+from benfourier.guard.guard import RULES, Guard
+from benfourier.guard.inputs import Images, classifier_and_images
+from benfourier.guard.rates import rate_of
+from benfourier.metrics.thresholds import check_enough
+from benfourier.models.classifier import Classifier
+from benfourier.models.forward import batch_size
+from benfourier.store.card import percent
+from benfourier.store.records import Estimate
+from benfourier.store.vocabulary import SECOND
+
+BUDGETS = {"1 min": 60, "5 min": 300, "1 h": 3600}  # seconds
+ATTACKING = 0.8  # share of the budget that attacks may take
+PASSES = 300  # plain forward passes that an attack of the mixture takes for an image, about
+LEAST_SOURCES, MOST_SOURCES = 60, 600  # images that are attacked
+MEASURED = 0.25  # share of them that is held out from the fit
+THRESHOLDS = 0.6  # share of the other images that sets the thresholds; the rest measures false alarms
+MOST_CLEAN = 3000  # other images at most
+NOISE = 2 / 255  # deviation of the noise where there are no attacks, as a share of the range of pixels
+UNCERTAIN = 0.6  # an accuracy below is worth a warning
+GAIN = 0.2  # of accuracy by another order of the classes, from which on the labels are taken to be wrong
+ENOUGH = 5  # images of a class that such an order is judged by
+Say = Callable[[str], object]
+
+
+def protect(
+    model: nn.Module | Classifier,
+    images: Images,
+    labels: Any = None,
+    *,
+    detector: Method | str = "views",
+    attacks: str | Mapping[str, Attack | str] | None = DEFAULT,
+    false_alarm_rate: float = 0.05,
+    budget: str | float = "5 min",
+    second: Classifier | None = None,
+    work_dir: str | PathLike[str] | None = None,
+    seed: int = 0,
+    report: Say | None = None,
+    show_progress: bool | None = None,
+    **image_options: Any,
+) -> Guard:
+    """Returns a guard for a network, with a card that says what it catches.
+
+    Args:
+        model: a module that maps images to logits, or a `Classifier`, which also says which images it takes.
+        images: clean images that the network has not learned from, with their labels: a tensor or array with `labels`,
+            a folder, a Dataset or DataLoader of pairs, or LabelledImages. 300 are enough for a start.
+        labels: true classes of the images of a tensor or array.
+        detector: id of a detector, or a method with its options.
+        attacks: that the detector is fitted to: "default" for a mixture of weak and strong ones, attacks by label, or
+            None for no attack at all, which takes seconds and catches less.
+        false_alarm_rate: share of clean images that may be rejected.
+        budget: about how long it may take: "1 min", "5 min", "1 h", or seconds; says how many images are attacked.
+        second: the other network of `second-opinion`.
+        work_dir: folder for finished work; with the same one, an interrupted call goes on. By default the cache.
+        seed: of all draws.
+        report: called with a sentence for each stage; by default these are printed where progress is shown.
+        show_progress: True or False to force progress; None shows it on a terminal.
+        image_options: of `Classifier`, for a module: bounds, mean, std, classes, size, channels, resize. Size and
+            channels are those of the images; bounds are (0, 1) for images within them.
+    """
+    say = report or partial(_print_stage, show_progress)
+    methods = _methods(attacks)
+    method = _method(detector, methods)
+    most = 2 * MOST_SOURCES + MOST_CLEAN
+    classifier, data = classifier_and_images(model, images, labels, image_options, most=most, seed=check_seed(seed))
+    logits, seconds = _logits(classifier, data.images, show_progress)
+    accuracy = check_labels(logits, data.labels, classifier.classes, say)
+    count = min(len(data) // 2, _sources(_seconds(budget), seconds, len(methods), say))
+    sources, others = data.take(range(count)), data.take(range(count, len(data)))
+    cut = round(THRESHOLDS * len(others))
+    check_enough(false_alarm_rate, cut, RULES)
+    fitted = round((1 - MEASURED) * count)
+    options: dict[str, Any] = {"seed": seed, "cache": work_dir or True, "show_progress": show_progress}
+    say(f"attacking {count} images" if methods else f"adding noise to {count} images")
+    mixture = {} if attacks is None else methods
+    spread = classifier.bounds[1] - classifier.bounds[0]
+    noise: Any = ("each" if attacks == DEFAULT else "median") if methods else {"noisy": NOISE * spread}
+    examples = make_examples(classifier, sources.take(range(fitted)), attacks=mixture, noise=noise, **options)
+    held_out = None
+    if methods:
+        measured = {**methods, **_more_attacks(spread, methods)}
+        held_out = make_examples(
+            classifier, sources.take(range(fitted, count)), attacks=measured, noise="median", **options
+        )
+    say(f"fitting {method.name} to {len(examples)} images")
+    fitted_detector = fit(
+        method,
+        classifier,
+        examples,
+        supplied={} if second is None else {SECOND: second},
+        work_dir=work_dir,
+        show_progress=show_progress,
+    )
+    say(f"setting thresholds with {cut} images, measuring with {len(others) - cut}")
+    clean = others.images[:cut]
+    guard = Guard.calibrated(
+        fitted_detector, clean, false_alarm_rate, known=examples.clean, show_progress=show_progress
+    )
+    unseen = others.take(range(cut, len(others)))
+    card = measure(guard, held_out, unseen, accuracy=accuracy, show_progress=show_progress)
+    return replace(guard, card=card)
+
+
+def recalibrate(guard: Guard, clean: LabelledImages, *, show_progress: bool | None = None) -> Guard:
+    """Returns a guard with thresholds and false alarms from new clean images; nothing is fitted or attacked again.
+
+    Args:
+        guard: made elsewhere, or for other images.
+        clean: labelled images as the guard will see them, misclassified ones among them; two fifths are held out to
+            measure false alarms.
+        show_progress: True or False to force the bars; None draws them on a terminal.
+    """
+    cut = round(THRESHOLDS * len(clean))
+    renewed = guard.recalibrated(clean.images[:cut], show_progress=show_progress)
+    unseen = clean.take(range(cut, len(clean)))
+    logits, _ = _logits(guard.classifier, clean.images, show_progress)
+    right = int((logits.argmax(1) == clean.labels).sum())
+    measured = measure(renewed, None, unseen, accuracy=rate_of(right, len(clean)), show_progress=show_progress)
+    # scores of attacked images do not depend on thresholds: their rates follow from the card
+    return replace(renewed, card=replace(measured, attacks=() if renewed.card is None else renewed.card.attacks))
+
+
+def check_labels(logits: Tensor, labels: Tensor, names: Sequence[str] | None, say: Say) -> Estimate:
+    """Returns the accuracy, after it was reported; raises InputError where labels cannot be those of the network."""
+    predicted, classes, count = logits.argmax(1), logits.shape[1], len(labels)
+    if int(labels.max()) >= classes:
+        raise InputError(
+            f"the images have the label {int(labels.max())}, and the network tells {classes} classes, from 0 to "
+            f"{classes - 1}; check the labels"
+        )
+    right = int((predicted == labels).sum())
+    accuracy = rate_of(right, count)
+    say(f"the network is right about {percent(accuracy)} of {count} images")
+    better = _better_order(predicted.numpy(), labels.numpy(), classes)
+    if better is not None:
+        pairs = [(label, output) for label, output in enumerate(better) if label != output][:3]
+        named = names if names is not None and len(names) == classes else [str(label) for label in range(classes)]
+        examples = "; ".join(
+            f"label {label} where the network says {output} ({named[output]})" for label, output in pairs
+        )
+        raise InputError(
+            f"the network is right about {accuracy.value:.0%} of the images, and far more often with its classes in "
+            f"another order: {examples}. Labels of folders are the places of their names in the alphabet, unless the "
+            "Classifier has classes=, the names in the order of the logits; give these, or other labels"
+        )
+    chance = 1 / classes
+    if accuracy.value < min(2 * chance, chance + 0.25 * (1 - chance)):
+        raise InputError(
+            f"the network is right about {accuracy.value:.1%} of {count} images, hardly more often than by chance "
+            f"({chance:.1%}); check that its weights are loaded, the labels, and the bounds, mean and std of its images"
+        )
+    if accuracy.value < UNCERTAIN:
+        say(f"warning: an accuracy of {accuracy.value:.0%} is low; check the labels and the mean and std of the images")
+    return accuracy
+
+
+def _better_order(predicted: NDArray[Any], labels: NDArray[Any], classes: int) -> list[int] | None:
+    """For each label the class that the network gives it, if that explains the images far better; else None.
+
+    The order comes from one half of the images and is judged by the other. Classes of few images stay as they are.
+    """
+    first = np.arange(len(labels)) % 2 == 0
+    table = np.zeros((classes, classes))
+    np.add.at(table, (labels[first], predicted[first]), 1)
+    few = np.bincount(labels, minlength=classes) < ENOUGH
+    table[few] = 0
+    table[few, few] = 0.5  # no evidence against what they are called
+    rows, columns = linear_sum_assignment(-(table + 1e-3 * np.eye(classes)))
+    order = np.empty(classes, np.int64)
+    order[rows] = columns
+    rest = ~first & ~few[labels]
+    if not rest.any():
+        return None
+    gain = float((order[labels[rest]] == predicted[rest]).mean() - (labels[rest] == predicted[rest]).mean())
+    return order.tolist() if gain > GAIN else None
+
+
+def _methods(attacks: str | Mapping[str, Attack | str] | None) -> dict[str, Attack]:
+    """The attacks of the fit by label; none for None."""
+    if attacks is None:
+        return {}
+    if attacks == DEFAULT:
+        return dict(MIXTURE)
+    if not isinstance(attacks, Mapping) or not attacks:
+        raise OptionError(
+            f'attacks is {attacks!r}; it must be "default", None, or attacks by label, such as {{"bim": "bim"}}',
+            "attacks",
+        )
+    return {label: make_attack(each) if isinstance(each, str) else each for label, each in attacks.items()}
+
+
+def _method(detector: Method | str, attacks: Mapping[str, Attack]) -> Method:
+    """The detector's method; without attacks `views` takes the form that needs none."""
+    if not isinstance(detector, str):
+        return detector
+    return make_method(detector, **({"features": "drop"} if detector == "views" and not attacks else {}))
+
+
+def _more_attacks(spread: float, fitted: Mapping[str, Attack]) -> dict[str, Attack]:
+    """Attacks that the guard is measured on beside those of its fit: at the boundary, and of a usual strength."""
+    attacks = {"deepfool": make_attack("deepfool"), "r-pgd 8/255": make_attack("r-pgd-fixed", eps=8 / 255 * spread)}
+    return {label: attack for label, attack in attacks.items() if label not in fitted}
+
+
+def _print_stage(show: bool | None, text: str) -> None:
+    if progress.visible(show):
+        sys.stderr.write(f"{text}\n")
+
+
+def _seconds(budget: str | float) -> float:
+    if isinstance(budget, str) and budget in BUDGETS:
+        return BUDGETS[budget]
+    if isinstance(budget, bool) or not isinstance(budget, int | float) or not 0 < budget < float("inf"):
+        allowed = ", ".join(repr(word) for word in BUDGETS)
+        raise OptionError(f"budget is {budget!r}; it must be one of {allowed}, or a number of seconds", "budget")
+    return float(budget)
+
+
+def _sources(budget: float, seconds: float, attacks: int, say: Say) -> int:
+    """How many images can be attacked within the budget, from the seconds that an image takes."""
+    each = seconds * PASSES * max(attacks, 1) if attacks else seconds
+    count = int(min(max(ATTACKING * budget / each, LEAST_SOURCES), MOST_SOURCES))
+    expected = count * each
+    if expected > budget:
+        say(f"fewer than {LEAST_SOURCES} images teach too little; they take about {expected / 60:.0f} minutes")
+    return count
+
+
+def _logits(classifier: Classifier, images: Tensor, show: bool | None) -> tuple[Tensor, float]:
+    """The logits of all images, and the seconds that one takes after the first batch."""
+    size = batch_size(classifier, images.shape[1:])
+    parts, start = [], 0.0
+    with torch.no_grad(), progress.bar(len(images), "clean images", show=show) as advance:
+        for part in torch.split(images, size):
+            begin = time.perf_counter()
+            parts.append(classifier.logits(part).cpu())
+            start = (time.perf_counter() - begin) / len(part)  # that of the last: the first one warms up
+            advance(len(part))
+    return torch.cat(parts), start

@@ -1,0 +1,39 @@
+"""Rates of a guard's card at given thresholds, from the scores that the card holds."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from benfourier.metrics.intervals import clopper_pearson
+from benfourier.metrics.thresholds import Threshold
+from benfourier.store.card import AlarmRate, AttackRate, GuardCard, MeasuredScores
+from benfourier.store.records import Estimate
+
+
+def card_at(card: GuardCard, threshold: Threshold, most_unfamiliar: float) -> GuardCard:
+    """Returns a card with the rates at other thresholds."""
+    limits = (threshold.value, most_unfamiliar)
+    return replace(
+        card,
+        attacks=tuple(attack_rate_at(rate, *limits) for rate in card.attacks),
+        alarms=tuple(alarm_rate(rate.kind, rate.scores, *limits) for rate in card.alarms),
+        false_alarm_rate=threshold.rate,
+        thresholds=threshold.images,
+    )
+
+
+def attack_rate_at(rate: AttackRate, threshold: float, most_unfamiliar: float) -> AttackRate:
+    """Returns how many images under the same attack these thresholds reject."""
+    rejected = rate.scores.rejected(threshold, most_unfamiliar)
+    return replace(rate, rejected=rejected, share=rate_of(rejected, rate.succeeded))
+
+
+def alarm_rate(kind: str, scores: MeasuredScores, threshold: float, most_unfamiliar: float) -> AlarmRate:
+    """Returns how many images of a kind these thresholds reject."""
+    rejected = scores.rejected(threshold, most_unfamiliar)
+    return AlarmRate(kind, len(scores), rejected, rate_of(rejected, len(scores)), scores)
+
+
+def rate_of(count: int, of: int) -> Estimate:
+    """Returns a share with its exact binomial interval at 95 %; NaN of nothing."""
+    return Estimate(count / of, *clopper_pearson(count, of)) if of else Estimate(np.nan, np.nan, np.nan)
