@@ -1,6 +1,7 @@
 """Figures as SVG: files, and panels for the page."""
 
 import re
+from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -8,7 +9,8 @@ import pytest
 from benfourier.report import drawing
 from benfourier.report.registry import DOCS, Figure, build
 from benfourier.report.results import Results
-from tests.report.ledgers import HOSTILE, SCRIPT, Maker
+from benfourier.store.records import AttackSummary
+from tests.report.ledgers import HOSTILE, SCRIPT, STRENGTHS, Maker
 
 RESULTS = Results.from_records(Maker(rows=40, renamed={"bim": HOSTILE, "mbf": f"a|b {SCRIPT}"}).records())
 FIGURES = build(RESULTS).figures
@@ -66,3 +68,16 @@ def test_files_for_the_docs_are_small() -> None:
     files = [drawing.file(figure) for figure in build(RESULTS, DOCS).figures]
     assert len(files) == 3
     assert all(len(text) < 300_000 for text in files)
+
+
+def test_attacks_that_differ_in_their_factor_are_drawn_by_it() -> None:
+    """Attacks beyond the boundary have an eps too, the same for all."""
+    records = []
+    for record in Maker(rows=40).records():
+        if isinstance(record, AttackSummary) and record.attack in STRENGTHS:
+            factor = 2.0 ** STRENGTHS.index(record.attack)
+            record = replace(record, method="r-pgd-beyond", options={"eps": 0.5, "factor": factor})
+        records.append(record)
+    (figure,) = [each for each in build(Results.from_records(records)).figures if each.id == "strength-1"]
+    text = drawing.svg(figure.panels[0], "strength")
+    assert all(f">{word}</text>" in text for word in ("factor", "1", "2", "4", "8"))

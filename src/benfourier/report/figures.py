@@ -19,7 +19,7 @@ MAX_DETECTORS = 12  # more curves in one panel cannot be told apart
 # cividis (Nuñez et al. 2018), which readers with any colour vision order alike, at even steps
 COLOURS = ("#00224e", "#123570", "#3b496c", "#575d6d", "#707173", "#8a8678", "#a59c74", "#c3b369", "#e1cc55", "#fee838")
 LOW, HIGH = 0.5, 1.0  # AUROC at the ends of the heat maps' scale
-STRENGTHS = ("eps", "confidence")  # options that say how far an attack goes
+STRENGTHS = ("factor", "eps", "confidence")  # options that say how far an attack goes
 LOG_SPREAD = 30  # the costs' axis is logarithmic if the largest is so many times the least
 TICKS = [0, 0.25, 0.5, 0.75, 1]
 TICK_LABELS = ["0", "25 %", "50 %", "75 %", "100 %"]
