@@ -8,7 +8,7 @@ import pytest
 
 from benfourier.report.registry import build
 from benfourier.report.results import Results, newest
-from benfourier.report.table import BELOW, BEST, FEW, Entry, Row, Table
+from benfourier.report.table import BELOW, BEST, FEW, Entry, Row, Table, percent
 from benfourier.store.ledger import read, write
 from benfourier.store.records import Cell, Estimate, Failure, Outcome, Record, Run
 from tests.report.ledgers import ATTACKS, DETECTORS, STRENGTHS, Maker
@@ -133,6 +133,11 @@ def test_the_highest_of_a_column_is_marked_as_best() -> None:
 def test_a_value_without_interval_is_shown_alone() -> None:
     entry = place(ALL["non-transfer-fpr-noisy-5"], "mbf", "bim")
     assert (entry.text, entry.low, entry.interval) == ("7.0", None, "")
+
+
+def test_a_number_near_zero_has_no_sign() -> None:
+    assert percent(Estimate(-0.0004, -0.0123, 0.0)).interval == "-1.2 to 0.0"
+    assert percent(Estimate(-0.0004, -0.0123, 0.0)).text == "0.0"
 
 
 def test_false_alarms_on_misclassified_images_come_from_the_outcomes() -> None:

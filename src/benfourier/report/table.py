@@ -29,7 +29,7 @@ class Entry:
     @property
     def interval(self) -> str:
         """The interval in words, or nothing."""
-        return "" if self.low is None or self.high is None else f"{self.low:.1f} to {self.high:.1f}"
+        return "" if self.low is None or self.high is None else f"{tenths(self.low)} to {tenths(self.high)}"
 
 
 @dataclass(frozen=True)
@@ -106,13 +106,18 @@ def number(value: float, form: str = ".4g", paper: PaperNumber | None = None) ->
     return Entry(format(value, form), float(value), paper=paper) if math.isfinite(value) else missing(paper)
 
 
+def tenths(value: float) -> str:
+    """Returns a number with one digit behind the point, never -0.0."""
+    return f"{round(value, 1) + 0.0:.1f}"
+
+
 def percent(estimate: Estimate | None, paper: PaperNumber | None = None) -> Entry:
     """Returns an entry in percent, with the interval if there is one."""
     if estimate is None or not math.isfinite(estimate.value):
         return missing(paper)
     value, *ends = (100 * part for part in (estimate.value, estimate.low, estimate.high))
     low, high = ends if all(map(math.isfinite, ends)) else (None, None)
-    return Entry(f"{value:.1f}", value, low, high, paper)
+    return Entry(tenths(value), value, low, high, paper)
 
 
 def mark_best(rows: Sequence[Row], columns: Iterable[int] | None = None) -> tuple[Row, ...]:
