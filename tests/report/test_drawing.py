@@ -1,6 +1,7 @@
 """Figures as SVG: files, and panels for the page."""
 
 import re
+from collections import Counter
 from dataclasses import replace
 from xml.etree import ElementTree as ET
 
@@ -68,6 +69,28 @@ def test_files_for_the_docs_are_small() -> None:
     files = [drawing.file(figure) for figure in build(RESULTS, DOCS).figures]
     assert len(files) == 3
     assert all(len(text) < 300_000 for text in files)
+
+
+def test_styles_of_a_page_are_shared_and_labels_are_left_alone() -> None:
+    label = 'style="} * { display: none"'
+    text = f'<svg><text style="fill: red" x="1">{label}</text><path d="M 1 2" style="fill: red"/></svg>'
+    drawings, rules = drawing.share_styles({"a": (text,), "b": ('<path style="fill: blue"/>',)})
+    assert drawings["a"] == (f'<svg><text class="s0" x="1">{label}</text><path d="M 1 2" class="s0"/></svg>',)
+    assert drawings["b"] == ('<path class="s1"/>',)
+    assert rules == ".s0 { fill: red }\n.s1 { fill: blue }\n"
+
+
+@pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.id)
+def test_a_panel_of_the_page_has_the_words_of_the_file_and_all_that_it_refers_to(figure: Figure) -> None:
+    texts = [drawing.svg(panel, str(place)) for place, panel in enumerate(figure.panels)]
+    own = [part for text in texts for part in ET.fromstring(text).iter()]  # noqa: S314
+    words = Counter(part.text for part in own if part.tag.endswith("text"))
+    tree = ET.fromstring(drawing.file(figure))  # noqa: S314
+    assert words <= Counter(part.text for part in tree.iter(f"{NAMES}text"))
+    known = {part.get("id") for part in own}
+    assert {part.get("href", "#")[1:] for part in own if part.tag.endswith("use")} <= known
+    assert all(part.get("clip-path", "url(#)")[5:-1] in known for part in own if part.get("clip-path"))
+    assert max(len(text) for text in texts) < 20_000
 
 
 def test_attacks_that_differ_in_their_factor_are_drawn_by_it() -> None:

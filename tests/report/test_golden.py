@@ -41,6 +41,8 @@ RENAMED_COLUMNS = {
     "misclassified, rejected": "Misclassified images rejected at 5 %",
 }
 REMOVED_COLUMNS = {
+    ("trials", "options"): "they stand once in the table of detectors",
+    ("trials", "reduced"): "it stands once in the table of detectors",
     ("ks-h1", "p, exact"): "too large, as the distribution is fitted to the numbers that are tested",
     ("ks-h1", "p, bootstrap"): "too small for shapes below 0.8; p for any shape is valid",
     ("ks-h1", "bootstrap below 0.05, %"): "the share of such p",

@@ -98,7 +98,7 @@ def test_ids_are_unique_and_links_lead_to_them(tree: Tree) -> None:
 
 def test_every_figure_and_picture_has_a_description(tree: Tree) -> None:
     drawn = [part for part in tree.all("div") if part.get("role") == "img"]
-    curves, heats, layers, strengths = 2 * len(ATTACKS), len(DETECTORS) + 1, 2 * len(MAKER.layers), 4
+    curves, heats, layers, strengths = 2 * len(ATTACKS), len(DETECTORS) + 1, len(MAKER.layers), 4
     worst_cases, costs = 1, 1
     assert len(drawn) == worst_cases + curves + heats + layers + strengths + costs
     assert all(len(part["aria-label"]) > 20 for part in drawn)
@@ -115,9 +115,12 @@ def test_headings_do_not_skip_a_level(tree: Tree) -> None:
 
 def test_figures_take_the_colours_of_the_page(html: str) -> None:
     drawn = "".join(re.findall(r'<div role="img".*?</svg>', html, flags=re.DOTALL))
-    assert "var(--series-1)" in drawn
-    assert "var(--ink)" in drawn
-    assert "#a0000" not in drawn
+    rules = dict(re.findall(r"^\.(s[0-9]+) { (.*) }$", html, flags=re.MULTILINE))
+    assert "style=" not in drawn
+    assert set(re.findall(r'class="([^"]*)"', drawn)) == set(rules)
+    assert "var(--series-1)" in "".join(rules.values())
+    assert "var(--ink)" in "".join(rules.values())
+    assert "#a0000" not in html
     used = set(re.findall(r"var\((--[a-z0-9-]+)\)", html))
     light, dark = (set(re.findall(r"(--[a-z0-9-]+):", part)) for part in html.split("prefers-color-scheme: dark", 1))
     assert used <= light

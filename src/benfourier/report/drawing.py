@@ -27,7 +27,18 @@ Place = tuple[float, float]  # in inches: width and height, or left and bottom
 
 def svg(panel: Panel, name: str) -> str:
     """Returns a panel as SVG for a page: no outside address, the page's colours, bytes that depend on the name only."""
-    text = _render(name, panel.size, PAGE, lambda canvas: _draw_panel(canvas, panel, PAGE, (0.0, 0.0), panel.size))
+
+    def draw(canvas: Any) -> None:
+        _draw_panel(canvas, panel, PAGE, (0.0, 0.0), panel.size)
+        # what cannot be seen, or lies inside the axes anyway, would be half of the page's bytes
+        for part in (canvas, *canvas.axes):
+            part.patch.set_visible(False)
+        for axes in canvas.axes:
+            axes.tick_params(which="both", length=0)
+            for line in (*axes.get_xgridlines(), *axes.get_ygridlines()):
+                line.set_clip_on(False)
+
+    text = _render(name, panel.size, PAGE, draw)
     # a style sheet inside the SVG would hold for the whole page, and ids of groups would collide
     text = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", text, count=1, flags=re.DOTALL)
     text = re.sub(r'<svg [^>]*?viewBox="([^"]*)"[^>]*>', r'<svg viewBox="\1" aria-hidden="true">', text, count=1)
@@ -35,7 +46,51 @@ def svg(panel: Panel, name: str) -> str:
     text = re.sub(r"font-family: [^;\"]*", "font-family: inherit", text)
     text = re.sub(r' transform="rotate\(-0 [^)]*\)"', "", text)
     text = re.sub(r"\s*\n\s*", " ", text).replace('xlink:href="#', 'href="#')
-    return re.sub("#a0000[0-9ab]", lambda colour: f"var({VARIABLES[colour[0]]})", text)
+    text = re.sub("#a0000[0-9ab]", lambda colour: f"var({VARIABLES[colour[0]]})", text)
+    return _shorten(text)
+
+
+def share_styles(drawings: dict[str, tuple[str, ...]]) -> tuple[dict[str, tuple[str, ...]], str]:
+    """Returns the drawings of a page with classes instead of styles, which most parts share, and the classes' rules."""
+    names: dict[str, str] = {}
+
+    def name(tag: re.Match[str]) -> str:
+        return f'{tag[1]}class="{names.setdefault(tag[2], f"s{len(names)}")}"'
+
+    # only inside a tag: a label may hold the word too, and must not get into the style sheet
+    style = '(<[a-z][^<>]* )style="([^"<>]*)"'
+    shared = {key: tuple(re.sub(style, name, text) for text in texts) for key, texts in drawings.items()}
+    return shared, "".join(f".{name} {{ {style} }}\n" for style, name in names.items())
+
+
+def _shorten(text: str) -> str:
+    """A drawing of the page in half the bytes."""
+    text = _round(text, "d|x|y").replace("> <", "><").replace("<g/>", "")
+    # lines need no letter between their points, nor zeros behind whole numbers
+    lines = r'(<path [^<>]*?d=)("M [-\d. LMz]*")'
+    text = re.sub(lines, lambda d: d[1] + d[2].replace("L ", "").replace(".0 ", " ").replace(' "', '"'), text)
+    open_groups, parts = [], []
+    for part in re.split("(<g>|<g [^>]*>|</g>)", text):  # groups that say nothing of their parts are left out
+        if part.startswith("<g"):
+            open_groups.append(part)
+        if "<g>" not in (part, open_groups.pop() if part == "</g>" else ""):
+            parts.append(part)
+    # neighbours that are clipped alike become one group
+    clip = r' clip-path="(url\([^)]*\))"'
+    neighbours = rf'<path [^<>]*?{clip}[^<>]*>(?:<path [^<>]*? clip-path="\1"[^<>]*>)+'
+    return re.sub(neighbours, lambda run: f'<g clip-path="{run[1]}">{re.sub(clip, "", run[0])}</g>', "".join(parts))
+
+
+def _round(text: str, attributes: str) -> str:
+    """A drawing with coordinates in tenths of a point, which is finer than any screen."""
+
+    def shorten(tag: re.Match[str]) -> str:
+        return re.sub(f' (?:{attributes})="[^"]*"', lambda a: re.sub(r"\d+\.\d+", tenths, a[0]), tag[0])
+
+    def tenths(number: re.Match[str]) -> str:
+        return f"{float(number[0]):.1f}"
+
+    return re.sub("<[^<>]*>", shorten, text)
 
 
 def file(figure: Figure) -> str:
@@ -66,8 +121,7 @@ def file(figure: Figure) -> str:
             below += max(panel.size[1] for panel in row) + LINE + GAP
 
     text = _render(figure.id, size, palette, draw)
-    # a tenth of a point is finer than any screen, and halves the file
-    text = re.sub(r' d="[^"]*"', lambda path: re.sub(r"\d+\.\d+", lambda n: f"{float(n[0]):.1f}", path[0]), text)
+    text = _round(text, "d")
     words = " ".join([figure.caption, *(f"{panel.alt}." for panel in figure.panels)])
     return text.replace(">", f">\n<title>{escape(figure.title)}</title>\n<desc>{escape(words)}</desc>", 1)
 

@@ -11,7 +11,7 @@ from benfourier.report.registry import PAGE_AND_DOCS, Axes, Figure, LineStyle, P
 from benfourier.report.results import AUROC, TO_MANY, Results, find_cell, fit_name, worst_cases
 from benfourier.report.table import percent_text
 from benfourier.store.records import AttackSummary, Cell, Outcome, Profile
-from benfourier.store.vocabulary import ProtocolName, Split
+from benfourier.store.vocabulary import CLEAN, ProtocolName, Split
 
 SAME_ATTACK, OTHER_ATTACK, _, OTHER_STRENGTH, ALL_ATTACKS, _, _, _ = ProtocolName
 MAX_LABEL = 22  # letters beside an axis
@@ -236,20 +236,22 @@ def _strength_text(value: float) -> str:
 
 @figure("features", section="features")
 def features(results: Results) -> Iterator[Figure]:
-    """Yields the features of every kind of image, one panel per layer; the train side is folded away."""
+    """Yields the features of every kind of image, one panel per layer; those of the train side only if alone."""
     groups: dict[tuple[str, str], list[Profile]] = {}
     for profile in results.profiles:
         groups.setdefault((profile.source, profile.split), []).append(profile)
+    tested = {source for source, split in groups if split != Split.TRAIN}
+    shown = {key: profiles for key, profiles in groups.items() if key[1] != Split.TRAIN or key[0] not in tested}
     styles = line_styles(dict.fromkeys(profile.kind for profile in results.profiles))
-    for place, ((source, split), profiles) in enumerate(groups.items(), 1):
+    for place, ((source, split), profiles) in enumerate(shown.items(), 1):
         images = min(profile.images for profile in profiles)
-        caption = f"Mean ± standard deviation of |â_n| over n, at least {images} images of each kind."
+        caption = (
+            f"Mean of |â_n| over n, at least {images} images of each kind; band: standard deviation of {CLEAN} images."
+        )
         layers = dict.fromkeys(layer for profile in profiles for layer in profile.layers)
         panels = tuple(_layer_panel(layer, profiles, styles) for layer in layers)
         legend = tuple(style for kind, style in styles.items() if any(profile.kind == kind for profile in profiles))
-        folded = split == Split.TRAIN and len(groups) > 1
-        title = f"Features of {source}, {split}"
-        yield Figure(f"features-{place}", title, caption, panels, legend, is_folded=folded)
+        yield Figure(f"features-{place}", f"Features of {source}, {split}", caption, panels, legend)
 
 
 def _layer_panel(layer: str, profiles: Sequence[Profile], styles: Mapping[str, LineStyle]) -> Panel:
@@ -258,15 +260,17 @@ def _layer_panel(layer: str, profiles: Sequence[Profile], styles: Mapping[str, L
             place = profile.layers.index(layer)
             mean, deviation = (part.reshape(-1, profile.orders)[place] for part in (profile.mean, profile.deviation))
             orders, style = range(1, profile.orders + 1), styles[profile.kind].keywords(palette)
-            axes.fill_between(orders, mean - deviation, mean + deviation, color=style["color"], alpha=0.12, linewidth=0)
+            if profile.kind == CLEAN:  # bands of many kinds would hide one another
+                band = {"color": style["color"], "alpha": 0.15, "linewidth": 0}
+                axes.fill_between(orders, mean - deviation, mean + deviation, **band)
             axes.plot(orders, mean, **style)
         last = max(profile.orders for profile in profiles)
         axes.set_xticks([1, *range(max(2, round(last / 4)), last + 1, max(1, round(last / 4)))])
         axes.set_xlabel("n")
 
-    kinds = ", ".join(profile.kind for profile in profiles)
-    alt = f"Mean and standard deviation of the features of layer {layer}, for {kinds}"
-    return Panel(layer, alt, draw, size=(3.0, 2.1), margins=(0.45, 0.08, 0.36, 0.08))
+    return Panel(
+        layer, f"Mean of the features of layer {layer}", draw, size=(3.0, 2.1), margins=(0.45, 0.08, 0.36, 0.08)
+    )
 
 
 @figure("costs", section="costs")

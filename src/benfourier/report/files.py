@@ -71,9 +71,10 @@ def page(report: Report, ledger: Path, *, show_progress: bool | None = None) -> 
             panels = enumerate(figure.panels)
             drawings[figure.id] = tuple(drawing.svg(panel, f"{figure.id} {place}") for place, panel in panels)
             advance(1)
+    drawings, rules = drawing.share_styles(drawings)
     return template.render(
         report=report,
-        style=(package / "page.css").read_text(encoding="utf-8"),
+        style=f"{(package / 'page.css').read_text(encoding='utf-8')}{rules}",
         drawings=drawings,
         address=lambda name: _address(ledger.parent, name),
         first_sentences=FIRST_SENTENCES,

@@ -127,8 +127,8 @@ SECTIONS: Mapping[str, tuple[str, str]] = {
     **{protocol: (protocol.title, protocol.question) for protocol in ProtocolName},
     "features": (
         "The features",
-        "Mean (line) and standard deviation (band) of every MBF feature: one panel per layer, the order n to the "
-        "right. Where the bands of clean and adversarial images separate, the feature helps the detector.",
+        "Mean of every MBF feature: one panel per layer, the order n to the right. Where the line of an attack leaves "
+        "the band of clean images, the feature helps the detector.",
     ),
     "ks": (
         "Do the distributions differ?",

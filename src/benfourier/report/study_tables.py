@@ -45,7 +45,7 @@ CONTROL_NOTE = (
 )
 COST_COLUMNS = ("network alone, ms", "with the features, ms", "added, ms", "head, ms", "images", "needs")
 ATTACK_COLUMNS = "images|successes|success, %|median L2|median L∞|calls per image|σ of the noise|seed|options"
-TRIAL_COLUMNS = "fitted to|data|images fitted|folds|calibration|seed|seconds|options|reduced"
+TRIAL_COLUMNS = "fitted to|data|images fitted|folds|calibration|seed|seconds"
 
 
 @table("ks", section="ks")
@@ -215,6 +215,14 @@ def settings(results: Results) -> Iterator[Table]:
         yield Table("environment", "Network, machine and versions", "fact", ("value",), rows)
 
 
+@table("detectors", section="settings")
+def detectors(results: Results) -> Iterator[Table]:
+    """Yields one row per detector and settings: its options, and which of them are below its authors'."""
+    facts = ((each.detector, each.method, _options_text(each.options), each.reduced) for each in results.outcomes)
+    rows = tuple(Row(label, texts(*words)) for label, *words in dict.fromkeys(facts))
+    yield Table("detectors", "All detectors", "detector", ("method", "options", "reduced"), rows)
+
+
 @table("trials", section="settings")
 def trials(results: Results) -> Iterator[Table]:
     """Yields one row per trial: how it was fitted, and how long it took."""
@@ -222,8 +230,7 @@ def trials(results: Results) -> Iterator[Table]:
     for outcome in results.outcomes:
         seconds = ", ".join(f"{name} {value:.3g}" for name, value in outcome.seconds.items())
         sizes = (outcome.fit_sources, outcome.folds, outcome.calibration, outcome.seed)
-        fitted, options = " + ".join(outcome.fitted) or "nothing", _options_text(outcome.options)
-        entries = texts(fitted, outcome.source, *sizes, seconds, options, outcome.reduced)
+        entries = texts(" + ".join(outcome.fitted) or "nothing", outcome.source, *sizes, seconds)
         rows.append(Row(f"{outcome.detector}, {outcome.protocol}", entries))
     notes = (f"{results.replaced} older results were replaced by later ones.",) if results.replaced else ()
     yield Table("trials", "All trials", "trial", tuple(TRIAL_COLUMNS.split("|")), tuple(rows), notes)
