@@ -8,12 +8,12 @@ from pathlib import Path
 from benfourier.errors import StoreError
 from benfourier.metrics.registry import OUTCOME_METRICS
 from benfourier.report import Results, drawing
-from benfourier.report.detection_tables import ALWAYS
-from benfourier.report.findings import NEAR, beside_baseline, differences
+from benfourier.report.detection_tables import ALWAYS, BELOW_MARK
+from benfourier.report.findings import NEAR, differences
 from benfourier.report.paper import DATABASES, NONE, all_cells
 from benfourier.report.registry import build
 from benfourier.report.render import escape, line, table_lines
-from benfourier.report.results import MEAD, WorstCase, find_cell
+from benfourier.report.results import AUROC, MEAD, CellRef, WorstCase, find_cell
 from benfourier.report.table import NOTHING, Footnotes, Table, join, missing, percent_text, plural
 from benfourier.store.ledger import read
 from benfourier.store.records import Estimate
@@ -173,7 +173,7 @@ def _in_short(project: Project) -> Iterator[str]:
     first = {each.database: each for each in reversed(project.experiments) if any(_first_rows(each))}
     shown = [first[database] for database in DATABASES if database in first]
     short = [facts["short"] for facts in project.notes.experiments.values() if "short" in facts]
-    sentences = [*_beside_paper(shown), *_beside_baseline(shown), *short]
+    sentences = [*_beside_paper(shown), *short]
     yield from ("", *(f"- {sentence}" for sentence in sentences)) if sentences else ()
     rows = [row for experiment in shown for row in _first_rows(experiment)]
     if rows:
@@ -197,17 +197,6 @@ def _beside_paper(shown: Sequence[Experiment]) -> Iterator[str]:
         )
 
 
-def _beside_baseline(shown: Sequence[Experiment]) -> Iterator[str]:
-    refs = [
-        ref
-        for each in shown
-        for ref in each.results.cells(SAME_ATTACK)
-        if ref.outcome.detector == each.results.paper_mbf
-    ]
-    if refs:
-        yield from map(escape, beside_baseline("mbf with the paper's settings", refs))
-
-
 def _first_rows(experiment: Experiment) -> Iterator[str]:
     """Rows of the first table: the paper's mbf of ours, the paper's number, the baseline."""
     results, label = experiment.results, experiment.results.paper_mbf
@@ -216,18 +205,19 @@ def _first_rows(experiment: Experiment) -> Iterator[str]:
     refs = {name: [find_cell(outcomes, name, attack, attack) for attack in ATTACKS] for name in labels if name}
     if not label or not any(refs[label]):
         return
-    ours, baseline = (
-        [
-            _share(ref.auroc) if ref and "auroc" in ref.cell.metrics else "too few" if ref else NOTHING
-            for ref in refs[name]
-        ]
-        for name in (label, BASELINE)
-    )
+    ours, baseline = (list(map(_first_entry, refs[name])) for name in (label, BASELINE))
     printed = [paper.beside(SAME_ATTACK, "auroc", MBF, attack, attack) for attack in ATTACKS]
     network = f"{experiment.database}, {escape(results.network)}{experiment.accuracy}"
     yield line(network, f"`{label}`", *ours)
     yield line("", "`mbf` in the paper", *(str(number) if number else NOTHING for number in printed))
     yield line("", f"`{BASELINE}`", *baseline)
+
+
+def _first_entry(ref: CellRef | None) -> str:
+    """AUROC with its interval and the mark of those below the baseline, or why there is none."""
+    if ref is None or not ref.known(AUROC):
+        return "too few" if ref else NOTHING
+    return f"{_share(ref.auroc)}{f' {BELOW_MARK}' * ref.is_below_baseline}"
 
 
 def worst_case_lines(experiments: Sequence[Experiment]) -> Iterator[str]:

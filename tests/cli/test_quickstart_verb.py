@@ -25,7 +25,7 @@ def test_everything_is_computed_printed_and_stored(
     assert result.code == 0, result.err
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert {"quickstart.jsonl", "quickstart.toml", "report.html", "guard.bf", "network.safetensors", "images"} <= names
-    assert "lowest AUROC" in result.out
+    assert "worst of all" in result.out
     assert len(result.out.splitlines()) + len(result.err.splitlines()) <= 60
     stages = ["training, attacking and fitting", "writing the report", "fitting a guard"]
     assert [line.startswith(stage) for line, stage in zip(result.err.splitlines(), stages, strict=True)] == [True] * 3

@@ -110,7 +110,7 @@ def test_a_matrix_that_the_paper_does_not_have_is_noted_for_other_settings_too()
 
 
 def test_sentences_compare_the_papers_settings_only() -> None:
-    said = build(Results.from_records(several())).sections[0].sentences
+    said = build(Results.from_records(several())).sections[-1].sentences
     assert [line.split(":")[0] for line in said if "from the paper" in line] == [
         "AUROC of “mbf, paper”", "Accuracy of “mbf, paper”",
     ]  # fmt: skip

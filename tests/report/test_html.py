@@ -23,6 +23,7 @@ RENAMED = {
     "the disk is full": SCRIPT,
 }
 MAKER = Maker(rows=30, layers=("features.0", SCRIPT), renamed=RENAMED)
+QUICKSTART = Path(__file__).parents[2] / "experiments" / "results" / "quickstart.jsonl"
 VOID = {"meta", "img", "br", "path", "use", "circle", "rect"}
 
 
@@ -99,8 +100,8 @@ def test_ids_are_unique_and_links_lead_to_them(tree: Tree) -> None:
 def test_every_figure_and_picture_has_a_description(tree: Tree) -> None:
     drawn = [part for part in tree.all("div") if part.get("role") == "img"]
     curves, heats, layers, strengths = 2 * len(ATTACKS), len(DETECTORS) + 1, len(MAKER.layers), 4
-    worst_cases, costs = 1, 1
-    assert len(drawn) == worst_cases + curves + heats + layers + strengths + costs
+    first_screen, worst_cases, costs = 1, 1, 1
+    assert len(drawn) == first_screen + worst_cases + curves + heats + layers + strengths + costs
     assert all(len(part["aria-label"]) > 20 for part in drawn)
     assert len(tree.all("img")) == 3 * len(ATTACKS)
     assert all(image["alt"] for image in tree.all("img"))
@@ -154,9 +155,20 @@ def test_a_ledger_without_outcomes_makes_a_page_that_says_so(tmp_path: Path) -> 
     assert Tree(html).wrong == []
 
 
-def test_the_first_screen_has_findings_then_a_picture_then_the_summary(html: str) -> None:
-    first = html[html.index('<section id="summary"') :]
-    places = [
-        first.index(part) for part in ("Best worst case", 'aria-label="AUROC under every attack', 'id="table-summary"')
-    ]
-    assert places == sorted(places)
+def test_the_first_screen_has_a_sentence_then_a_table_then_a_picture(html: str) -> None:
+    first = html[html.index('<section id="summary"') : html.index("</section>\n<h2>Details")]
+    parts = ("has the best worst case", 'id="table-summary"', 'aria-label="AUROC over strength')
+    assert [first.index(part) for part in parts] == sorted(first.index(part) for part in parts)
+    assert [first.count(part) for part in ("<table", 'class="verdict"', 'role="img"')] == [1, 1, 1]
+
+
+def test_every_section_but_the_first_is_folded(html: str) -> None:
+    sections = build(Results.from_records(MAKER.records())).sections
+    titles = re.findall(r'<details class="part">\s*<summary><h3>(.*?)</h3></summary>', html)
+    assert titles == [section.title for section in sections[1:]]
+    assert "<details open" not in html
+
+
+def test_the_page_of_the_quickstart_is_small() -> None:
+    html = page(build(Results.from_records(read(QUICKSTART))), QUICKSTART, show_progress=False)
+    assert len(html.encode()) <= 400_000

@@ -8,7 +8,7 @@ import pytest
 
 from benfourier.report.registry import build
 from benfourier.report.results import Results, newest
-from benfourier.report.table import BELOW, BEST, FEW, Entry, Row, Table, percent
+from benfourier.report.table import BELOW, BEST, FEW, Entry, Row, Table, milliseconds, percent
 from benfourier.store.ledger import read, write
 from benfourier.store.records import Cell, Estimate, Failure, Outcome, Record, Run
 from tests.report.ledgers import ATTACKS, DETECTORS, STRENGTHS, Maker
@@ -135,9 +135,10 @@ def test_a_value_without_interval_is_shown_alone() -> None:
     assert (entry.text, entry.low, entry.interval) == ("7.0", None, "")
 
 
-def test_a_number_near_zero_has_no_sign() -> None:
+def test_a_number_near_zero_has_no_sign_and_a_long_time_no_exponent() -> None:
     assert percent(Estimate(-0.0004, -0.0123, 0.0)).interval == "-1.2 to 0.0"
     assert percent(Estimate(-0.0004, -0.0123, 0.0)).text == "0.0"
+    assert [milliseconds(value).text for value in (0.0854, 13.21, 2910.4)] == ["0.0854", "13.2", "2910"]
 
 
 def test_false_alarms_on_misclassified_images_come_from_the_outcomes() -> None:

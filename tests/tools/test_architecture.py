@@ -7,14 +7,15 @@ import pytest
 from tools.architecture import count, cycles, load, main, number, participle, vague_names
 
 LIMITS = {  # lower a limit when its count falls; raise one only with the reason beside it
-    "modules": 151,  # the detectors `views`, `second-opinion`, `odds` and `feature-squeezing`, and those below
+    "modules": 152,  # the detectors `views`, `second-opinion`, `odds` and `feature-squeezing`, and those below
     # two more: changes of clean images, and outcomes apart from trials; six more for `protect`: its inputs, the rule
-    # of unfamiliar images, the card as a record, its measuring and its rates
-    "modules without entries": 113,
+    # of unfamiliar images, the card as a record, its measuring and its rates; one for the first screen of a report
+    "modules without entries": 114,
     # the aim was 18 000; what is left over it are features, their checks and their messages. Since then 230 more for
-    # `views`, and 820 for three detectors, the default mixture, protocols with unseen attacks and 8-bit attacks.
-    # 80 for views without attacks, and 1160 for `protect`, the card, `calibrate` and the second rule of a guard
-    "lines": 22360,
+    # `views`, 820 for three detectors, the default mixture, protocols with unseen attacks and 8-bit attacks, 80 for
+    # views without attacks, 1160 for `protect`, the card, `calibrate` and the second rule of a guard, and 260 for the
+    # first screen of a report and a page of a third of the bytes
+    "lines": 22620,
     "longest module": 400,
     "kernels lines": 500,  # 5 more: the bound of the bins counts rounding, and the torch kernel multiplies matrices
     "function length, p90": 35,

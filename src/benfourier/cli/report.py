@@ -31,8 +31,8 @@ def report(
 ) -> None:
     """Show what an evaluation found, beside the paper's numbers; from the ledger alone.
 
-    The main findings and tables are printed, --all prints the rest. --out writes a page with figures, which needs
-    `pip install 'benfourier[report]'`.
+    One sentence and one table are printed: the best detector, how good each is at its worst, and what it costs. --all
+    prints the rest. --out writes a page with figures, which needs `pip install 'benfourier[report]'`.
 
     Example: `benfourier report mnist.jsonl`
 

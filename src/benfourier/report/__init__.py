@@ -4,8 +4,18 @@
 registers all tables and figures.
 """
 
-from benfourier.report import detection_tables, figures, findings, study_tables
+from benfourier.report import detection_tables, figures, findings, first_screen, study_tables
 from benfourier.report.registry import Audience, Report, build
 from benfourier.report.results import Results
 
-__all__ = ["Audience", "Report", "Results", "build", "detection_tables", "figures", "findings", "study_tables"]
+__all__ = [
+    "Audience",
+    "Report",
+    "Results",
+    "build",
+    "detection_tables",
+    "figures",
+    "findings",
+    "first_screen",
+    "study_tables",
+]

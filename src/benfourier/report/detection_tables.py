@@ -1,4 +1,4 @@
-"""Tables of detection: a summary per detector, the five protocols, and the comparison with C1&C2t/u.
+"""Tables of detection: the protocols, and the comparison with C1&C2t/u.
 
 A grid is one metric of many detectors against many attacks, beside the baseline and the paper's numbers.
 """
@@ -11,22 +11,20 @@ from typing import Any
 
 from benfourier.metrics.registry import CELL_METRICS, OUTCOME_METRICS
 from benfourier.report.paper import NONE, VGG19, Paper, PaperNumber, all_cells
-from benfourier.report.registry import DOCS, EVERYONE, FULL, PAGE_AND_DOCS, TERMINAL, table
+from benfourier.report.registry import DOCS, PAGE_AND_DOCS, table
 from benfourier.report.results import (
     ACCURACY,
     AUROC,
     CAUGHT,
     GAIN,
-    MEAD,
-    WORST,
     CellRef,
     Results,
     find_cell,
     fit_name,
 )
-from benfourier.report.table import APART, BELOW, FEW, Entry, Footnotes, Row, Table, mark_best, missing, number, percent
+from benfourier.report.table import APART, BELOW, FEW, Entry, Footnotes, Row, Table, mark_best, missing, percent
 from benfourier.store.records import AttackSummary, Estimate, Outcome
-from benfourier.store.vocabulary import BASELINE, DEFAULT_RATE, DEFENSE_GAN, MBF, MIN_SUCCESSES, ProtocolName
+from benfourier.store.vocabulary import BASELINE, DEFENSE_GAN, MBF, MIN_SUCCESSES, ProtocolName
 
 SAME_ATTACK, OTHER_ATTACK, OTHER_DATA, OTHER_STRENGTH, ALL_ATTACKS, MIXTURE, UNSEEN, LEFT_OUT = ProtocolName
 MANY = {  # protocols of one fit to many attacks, and what each is fitted to
@@ -37,14 +35,6 @@ MANY = {  # protocols of one fit to many attacks, and what each is fitted to
 }
 MAIN_METRICS = (AUROC, ACCURACY)  # shown for every protocol, the others for fits to the tested attack only
 MORE_METRICS = "AUPR, rates of detection and of false alarms, AUROC of parts of the images"
-SUMMARY_COLUMNS = (
-    "same attack, lowest AUROC", "all attacks, lowest AUROC", "all attacks caught at 5 %", "clean rejected at 5 %",
-    "ms per image",
-)  # fmt: skip
-SUMMARY_NOTE = (
-    "Lowest AUROC: that of the attack under which the detector does worst. All attacks caught: share of the images "
-    "whose every successful attack is caught, at 5 % false alarms."
-)
 RATES_NOTE = (
     "By learning rate of the attack: that of Adam for cw, the step for pgd. The paper's caption says MNIST, its text "
     "says CIFAR-10 with VGG-19."
@@ -165,39 +155,17 @@ def each_source(make: Callable[..., Iterable[Table]]) -> Callable[..., Iterator[
     return make_all
 
 
-@table("summary", section="summary", audiences=frozenset({TERMINAL, FULL}))
-@each_source
-def summary(results: Results, source: str) -> Iterator[Table]:
-    """Yields one row per detector: its lowest AUROC, what it catches, its false alarms and its time."""
-    costs = {cost.detector: cost.features_ms for cost in results.costs}
-    rows = []
-    for detector in results.detectors:
-        aurocs = [ref.auroc for ref in results.cells(SAME_ATTACK, source, detector)]
-        outcomes = [outcome for outcome in results.of(ALL_ATTACKS, source) if outcome.detector == detector]
-        overall = outcomes[-1].overall if outcomes else {}
-        estimates = [overall.get(key) for key in (WORST, MEAD, f"fpr-clean@{DEFAULT_RATE}")]
-        lowest = min(aurocs, key=lambda estimate: estimate.value, default=None)
-        entries = (*map(percent, (lowest, *estimates)), number(costs.get(detector, math.nan), ".3g"))
-        rows.append(Row(detector, entries, APART if results.methods[detector] == BASELINE else ""))
-    whole = Table("summary", "Detectors, %", "detector", SUMMARY_COLUMNS, tuple(rows), (SUMMARY_NOTE,))
-    shown = [place for place in range(len(SUMMARY_COLUMNS)) if whole.is_numeric(place)]
-    best = mark_best(rows, columns=range(3))  # fewer false alarms and milliseconds are better
-    lines = tuple(replace(row, entries=tuple(row.entries[place] for place in shown)) for row in best)
-    if shown:
-        yield replace(whole, columns=tuple(SUMMARY_COLUMNS[place] for place in shown), rows=lines)
-
-
 @table("other-data-accuracy", section=OTHER_DATA, metric=ACCURACY, protocol=OTHER_DATA)
-@table("other-data", section=OTHER_DATA, audiences=EVERYONE, metric=AUROC, protocol=OTHER_DATA)
-@table("left-out", section=LEFT_OUT, audiences=EVERYONE, metric=AUROC, protocol=LEFT_OUT)
-@table("unseen-caught", section=UNSEEN, audiences=EVERYONE, metric=CAUGHT, protocol=UNSEEN)
-@table("unseen", section=UNSEEN, audiences=EVERYONE, metric=AUROC, protocol=UNSEEN)
-@table("mixture-caught", section=MIXTURE, audiences=EVERYONE, metric=CAUGHT, protocol=MIXTURE)
-@table("mixture", section=MIXTURE, audiences=EVERYONE, metric=AUROC, protocol=MIXTURE)
+@table("other-data", section=OTHER_DATA, audiences=PAGE_AND_DOCS, metric=AUROC, protocol=OTHER_DATA)
+@table("left-out", section=LEFT_OUT, audiences=PAGE_AND_DOCS, metric=AUROC, protocol=LEFT_OUT)
+@table("unseen-caught", section=UNSEEN, audiences=PAGE_AND_DOCS, metric=CAUGHT, protocol=UNSEEN)
+@table("unseen", section=UNSEEN, audiences=PAGE_AND_DOCS, metric=AUROC, protocol=UNSEEN)
+@table("mixture-caught", section=MIXTURE, audiences=PAGE_AND_DOCS, metric=CAUGHT, protocol=MIXTURE)
+@table("mixture", section=MIXTURE, audiences=PAGE_AND_DOCS, metric=AUROC, protocol=MIXTURE)
 @table("all-attacks-accuracy", section=ALL_ATTACKS, metric=ACCURACY, protocol=ALL_ATTACKS)
-@table("all-attacks", section=ALL_ATTACKS, audiences=EVERYONE, metric=AUROC, protocol=ALL_ATTACKS)
+@table("all-attacks", section=ALL_ATTACKS, audiences=PAGE_AND_DOCS, metric=AUROC, protocol=ALL_ATTACKS)
 @table("same-attack-accuracy", section=SAME_ATTACK, audiences=PAGE_AND_DOCS, metric=ACCURACY, protocol=SAME_ATTACK)
-@table("same-attack", section=SAME_ATTACK, audiences=EVERYONE, metric=AUROC, protocol=SAME_ATTACK)
+@table("same-attack", section=SAME_ATTACK, audiences=PAGE_AND_DOCS, metric=AUROC, protocol=SAME_ATTACK)
 @each_source
 def by_attack(results: Results, source: str, metric: str, protocol: ProtocolName) -> Iterator[Table]:
     """Yields a metric of detectors under each attack, one table per source of the tested images."""
@@ -247,8 +215,8 @@ def _protocol_table(results: Results, outcomes: Sequence[Outcome], tested: str, 
     return grid(name, f"{facts.title}, {facts.unit}", metric, heads, rows, best=best, notes=notes)
 
 
-@table("unseen-overall", section=UNSEEN, audiences=EVERYONE, protocol=UNSEEN)
-@table("mixture-overall", section=MIXTURE, audiences=EVERYONE, protocol=MIXTURE)
+@table("unseen-overall", section=UNSEEN, audiences=PAGE_AND_DOCS, protocol=UNSEEN)
+@table("mixture-overall", section=MIXTURE, audiences=PAGE_AND_DOCS, protocol=MIXTURE)
 @table("all-attacks-overall", section=ALL_ATTACKS, audiences=PAGE_AND_DOCS, protocol=ALL_ATTACKS)
 @each_source
 def all_attacks_overall(results: Results, source: str, protocol: ProtocolName) -> Iterator[Table]:

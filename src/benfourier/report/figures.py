@@ -8,12 +8,12 @@ import numpy as np
 from benfourier.metrics.ranking import ROC_RATES
 from benfourier.report.detection_tables import GridRow, transfer_rows
 from benfourier.report.registry import PAGE_AND_DOCS, Axes, Figure, LineStyle, Palette, Panel, figure, line_styles
-from benfourier.report.results import AUROC, TO_MANY, Results, find_cell, fit_name, worst_cases
-from benfourier.report.table import percent_text
+from benfourier.report.results import AUROC, TO_MANY, CellRef, Results, find_cell, fit_name, worst_cases
+from benfourier.report.table import milliseconds, percent_text
 from benfourier.store.records import AttackSummary, Cell, Outcome, Profile
 from benfourier.store.vocabulary import CLEAN, ProtocolName, Split
 
-SAME_ATTACK, OTHER_ATTACK, _, OTHER_STRENGTH, ALL_ATTACKS, _, _, _ = ProtocolName
+SAME_ATTACK, OTHER_ATTACK, _, OTHER_STRENGTH, ALL_ATTACKS, MIXTURE, _, _ = ProtocolName
 MAX_LABEL = 22  # letters beside an axis
 MAX_DETECTORS = 12  # more curves in one panel cannot be told apart
 # cividis (Nuñez et al. 2018), which readers with any colour vision order alike, at even steps
@@ -21,6 +21,12 @@ COLOURS = ("#00224e", "#123570", "#3b496c", "#575d6d", "#707173", "#8a8678", "#a
 LOW, HIGH = 0.5, 1.0  # AUROC at the ends of the heat maps' scale
 STRENGTHS = ("factor", "eps", "confidence")  # options that say how far an attack goes
 LOG_SPREAD = 30  # the costs' axis is logarithmic if the largest is so many times the least
+CHANCE, ENOUGH = 50, 90  # AUROC in percent: that of a coin, and what a detector should have under every attack
+DOTS_CAPTION = f"One dot per attack; the worst is filled. Dashed: chance and {ENOUGH} %."
+LINES_CAPTION = (
+    "Left the worst of the boundary attacks; lines go on to one attack at higher strengths. Nothing below chance is "
+    f"drawn. Dashed: {ENOUGH} %."
+)
 TICKS = [0, 0.25, 0.5, 0.75, 1]
 TICK_LABELS = ["0", "25 %", "50 %", "75 %", "100 %"]
 Family = list[tuple[float, AttackSummary]]  # attacks that differ in their strength only, the weakest first
@@ -32,26 +38,29 @@ def short(label: str) -> str:
     return flat if len(flat) <= MAX_LABEL else flat[: MAX_LABEL - 1] + "…"
 
 
-@figure("worst-case", section="summary")
-def worst_case(results: Results) -> Iterator[Figure]:
-    """Yields AUROC under every attack of each detector fitted to all of them, the best worst case first."""
-    caption = "One dot per attack; the worst is filled. Fitted to {}. Dashed: chance and 90 %."
+@figure("worst-case-mixture", section=MIXTURE, protocol=MIXTURE)
+@figure("worst-case", section=ALL_ATTACKS, protocol=ALL_ATTACKS)
+def worst_case(results: Results, *, protocol: ProtocolName) -> Iterator[Figure]:
+    """Yields AUROC under every attack of each detector fitted to many, the best worst case first."""
+    caption = f"Fitted to {TO_MANY[protocol]}. {DOTS_CAPTION}"
     for place, source in enumerate(results.sources, 1):
-        for protocol, fit in TO_MANY.items():
-            cases = [case for case in worst_cases(results, source) if case.outcome.protocol == protocol]
-            outcomes = {case.outcome.detector: case.outcome for case in reversed(cases)}
-            if outcomes:
-                panel = _dots(list(outcomes.values())[-MAX_DETECTORS:])
-                name = f"worst-case-{place}" + f"-{protocol}" * (protocol != ALL_ATTACKS)
-                yield Figure(name, f"AUROC under every attack, {source}", caption.format(fit), (panel,))
+        cases = [case for case in worst_cases(results, source) if case.outcome.protocol == protocol]
+        attacks = {cell.attack for case in cases for cell in case.outcome.cells}
+        # without other attacks than these, the picture of the first screen is the same
+        if attacks - results.boundary_attacks:
+            refs = {each.detector: [CellRef(each, cell) for cell in each.cells] for each in (c.outcome for c in cases)}
+            dots = dict(list(refs.items())[:MAX_DETECTORS][::-1])
+            name = f"worst-case-{place}" + f"-{protocol}" * (protocol != ALL_ATTACKS)
+            yield Figure(name, f"AUROC under every attack, {source}", caption, (attack_dots(dots),))
 
 
-def _dots(outcomes: Sequence[Outcome]) -> Panel:
+def attack_dots(cells: Mapping[str, Sequence[CellRef]], width: float = 6.2) -> Panel:
+    """Returns a panel so many inches wide with a row per detector, from below, and a dot per attack."""
     rows = []  # for each detector the AUROC in percent and the attack, the worst first
-    for outcome in outcomes:
-        aurocs = ((100 * cell.metrics[AUROC].value, cell.attack) for cell in outcome.cells if AUROC in cell.metrics)
+    for refs in cells.values():
+        aurocs = ((100 * ref.auroc.value, ref.name) for ref in refs if ref.known(AUROC))
         rows.append(sorted(aurocs, key=lambda pair: pair[0]))
-    labels = [outcome.detector for outcome in outcomes]
+    labels = list(cells)
 
     def draw(axes: Axes, palette: Palette) -> None:
         for place, row in enumerate(rows):
@@ -61,7 +70,7 @@ def _dots(outcomes: Sequence[Outcome]) -> Panel:
             axes.plot([worst], [place], "o", color=palette.series[1], markersize=6)
             style = {"textcoords": "offset points", "ha": "right", "va": "center", "color": palette.ink}
             axes.annotate(f"{worst:.1f}", (worst, place), (-6, 0), **style)
-        for level in (50, 90):
+        for level in (CHANCE, ENOUGH):
             axes.axvline(level, color=palette.muted, linestyle="--", linewidth=0.8, zorder=0)
         lowest = min(row[0][0] for row in rows)
         axes.set(xlim=(min(45, 10 * math.floor(lowest / 10) - 8), 101), ylim=(-0.6, len(rows) - 0.4))
@@ -71,7 +80,40 @@ def _dots(outcomes: Sequence[Outcome]) -> Panel:
 
     worst = [f"{label} {row[0][0]:.1f} under {row[0][1]}" for label, row in zip(labels, rows, strict=True)]
     alt = f"Worst AUROC in percent: {'; '.join(reversed(worst))}"
-    return Panel("", alt, draw, size=(6.2, 0.6 + 0.27 * len(rows)), margins=(1.55, 0.1, 0.42, 0.05))
+    return Panel("", alt, draw, size=(width, 0.6 + 0.27 * len(rows)), margins=(1.55, 0.1, 0.42, 0.05))
+
+
+def attack_lines(
+    groups: Sequence[Sequence[str]],
+    series: Mapping[str, Mapping[str, float]],
+    styles: Mapping[str, LineStyle],
+    width: float,
+) -> Panel:
+    """Returns a panel so many inches wide with a line per detector over each group of attacks.
+
+    Args:
+        groups: labels of attacks that differ in their strength only, the weakest first.
+        series: AUROC in percent by detector and attack.
+        styles: of the lines, by detector.
+        width: of the panel.
+    """
+    attacks = [attack for group in groups for attack in group]
+
+    def draw(axes: Axes, palette: Palette) -> None:
+        for detector, aurocs in series.items():
+            for group in groups:
+                x = [attacks.index(attack) for attack in group if attack in aurocs]
+                style = styles[detector].keywords(palette)
+                axes.plot(x, [aurocs[attacks[place]] for place in x], marker="o", markersize=4, **style)
+        axes.axhline(ENOUGH, color=palette.muted, linestyle="--", linewidth=0.8, zorder=0)
+        # what falls below chance would press the good detectors together
+        axes.set(xlim=(-0.4, len(attacks) - 0.6), ylim=(CHANCE, 101))
+        axes.set_xticks(range(len(attacks)), map(short, attacks), rotation=30, ha="right", rotation_mode="anchor")
+        axes.set_ylabel("AUROC, %")
+
+    rows = {name: ", ".join(f"{a} {aurocs[a]:.1f}" for a in attacks if a in aurocs) for name, aurocs in series.items()}
+    alt = f"AUROC in percent by attack. {'; '.join(f'{name}: {row}' for name, row in rows.items())}"
+    return Panel("", alt, draw, size=(width, 3.2), margins=(0.8, 0.1, 0.85, 0.05))
 
 
 @figure("roc-logarithmic", section=SAME_ATTACK, logarithmic=True)
@@ -286,7 +328,7 @@ def costs(results: Results) -> Iterator[Figure]:
         axes.barh(range(len(values)), values, height=0.6, color=palette.series[0])
         for place, value in enumerate(values):
             style = {"textcoords": "offset points", "va": "center", "color": palette.ink}
-            axes.annotate(f"{value:.3g}", (value, place), (4, 0), **style)
+            axes.annotate(milliseconds(value).text, (value, place), (4, 0), **style)
         axes.axvline(ordered[0].forward_ms, color=palette.muted, linestyle="--", linewidth=1)
         if logarithmic:
             axes.set(xscale="log", xlim=(0.5 * min(values), 3 * max(values)))
@@ -298,7 +340,7 @@ def costs(results: Results) -> Iterator[Figure]:
         axes.grid(visible=False, axis="y")
         axes.set_xlabel("milliseconds per image" + ", logarithmic" * logarithmic)
 
-    times = ", ".join(f"{cost.detector} {cost.features_ms:.3g}" for cost in reversed(ordered))
+    times = ", ".join(f"{cost.detector} {milliseconds(cost.features_ms).text}" for cost in reversed(ordered))
     caption = "Time for the detector's features, the forward pass included; dashed: the network alone."
     size, margins = (5.2, 0.6 + 0.26 * len(ordered)), (1.5, 0.1, 0.42, 0.05)
     panel = Panel("", f"Milliseconds per image: {times}", draw, size=size, margins=margins)

@@ -16,7 +16,6 @@ from benfourier.version import __version__
 
 FORMATS = ("html", "markdown")
 WIDE_COLUMNS, WIDE_NAME = 4, 28  # a table with more columns or letters in a row's name gets the page's whole width
-FIRST_SENTENCES = 5  # of a section; the others are folded away
 PNG = b"\x89PNG\r\n\x1a\n"
 MAX_PICTURE = 500_000  # bytes, so that a phone can open the page
 
@@ -77,16 +76,21 @@ def page(report: Report, ledger: Path, *, show_progress: bool | None = None) -> 
         style=f"{(package / 'page.css').read_text(encoding='utf-8')}{rules}",
         drawings=drawings,
         address=lambda name: _address(ledger.parent, name),
-        first_sentences=FIRST_SENTENCES,
         blocks=blocks,
         is_wide=_is_wide,
+        is_text=_is_text,
         ledger=ledger.name,
         version=__version__,
     ).lstrip()
 
 
 def _is_wide(table: Table) -> bool:
-    return len(table.columns) > WIDE_COLUMNS or any(len(row.name) > WIDE_NAME for row in table.rows)
+    most = 1 if _is_text(table) else WIDE_COLUMNS
+    return len(table.columns) > most or any(len(row.name) > WIDE_NAME for row in table.rows)
+
+
+def _is_text(table: Table) -> bool:
+    return not any(map(table.is_numeric, range(len(table.columns))))
 
 
 def _address(folder: Path, name: str) -> str:

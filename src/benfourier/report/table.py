@@ -111,6 +111,11 @@ def tenths(value: float) -> str:
     return f"{round(value, 1) + 0.0:.1f}"
 
 
+def milliseconds(value: float) -> Entry:
+    """Returns the entry of a time with three digits, or all before the point; NaN is missing."""
+    return number(value, ".0f" if value >= 1000 else ".3g")
+
+
 def percent(estimate: Estimate | None, paper: PaperNumber | None = None) -> Entry:
     """Returns an entry in percent, with the interval if there is one."""
     if estimate is None or not math.isfinite(estimate.value):
