@@ -12,7 +12,7 @@ from benfourier.detectors.fit import fit
 from benfourier.detectors.method import Method
 from benfourier.guard.card import measure
 from benfourier.guard.guard import RULES, Guard
-from benfourier.metrics.thresholds import check_enough, images_needed
+from benfourier.metrics.thresholds import check_enough, least_images
 from benfourier.models.classifier import Classifier
 from benfourier.store.vocabulary import SECOND
 
@@ -55,7 +55,7 @@ def fit_guard(
         seen = {name for images in groups for name in content_ids(images)}
         clean = clean[[row for row, name in enumerate(content_ids(clean)) if name not in seen]]
     else:
-        share = min(max(share, (images_needed(false_alarm_rate, RULES) + 0.5) / len(examples)), MOST_HELD_OUT)
+        share = min(max(share, (least_images(false_alarm_rate, RULES) + 0.5) / len(examples)), MOST_HELD_OUT)
     parts = split(examples.ids, [0] * len(examples), {"fit": 1 - share, "held out": share}, seed=method.seed)
     fitted, held_out = examples.take(parts["fit"], "fit"), examples.take(parts["held out"], "held out")
     thresholds = held_out.clean if clean is None else clean

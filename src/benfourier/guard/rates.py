@@ -24,13 +24,13 @@ def card_at(card: GuardCard, threshold: Threshold, most_unfamiliar: float) -> Gu
 
 def attack_rate_at(rate: AttackRate, threshold: float, most_unfamiliar: float) -> AttackRate:
     """Returns how many images under the same attack these thresholds reject."""
-    rejected = rate.scores.rejected(threshold, most_unfamiliar)
+    rejected = rate.scores.count_above(threshold, most_unfamiliar)
     return replace(rate, rejected=rejected, share=rate_of(rejected, rate.succeeded))
 
 
 def alarm_rate(kind: str, scores: MeasuredScores, threshold: float, most_unfamiliar: float) -> AlarmRate:
     """Returns how many images of a kind these thresholds reject."""
-    rejected = scores.rejected(threshold, most_unfamiliar)
+    rejected = scores.count_above(threshold, most_unfamiliar)
     return AlarmRate(kind, len(scores), rejected, rate_of(rejected, len(scores)), scores)
 
 

@@ -109,7 +109,7 @@ def check_enough(rate: Any, images: int, rules: int = 1) -> None:
     """Raises OptionError for what is no false-alarm rate, or needs more held-out clean images than there are."""
     if isinstance(rate, bool) or not isinstance(rate, int | float | np.floating) or not 0 < rate < 1:
         raise OptionError(f"false_alarm_rate is {rate!r}; it must be a number between 0 and 1, such as 0.05")
-    needed = images_needed(float(rate), rules)
+    needed = least_images(float(rate), rules)
     if images < needed:
         raise OptionError(
             f"false_alarm_rate is {rate:g} and there are {images} held-out clean images; that rate needs at least "
@@ -117,6 +117,6 @@ def check_enough(rate: Any, images: int, rules: int = 1) -> None:
         )
 
 
-def images_needed(rate: float, rules: int = 1) -> int:
+def least_images(rate: float, rules: int = 1) -> int:
     """Returns the least n of rules / (n + 1) ≤ rate: so many held-out clean images allow a false-alarm rate."""
     return max(rules, math.ceil(rules / rate - SLACK) - 1)

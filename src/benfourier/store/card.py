@@ -30,7 +30,7 @@ class MeasuredScores:
     def __len__(self) -> int:
         return len(self.adversarial)
 
-    def rejected(self, threshold: float, most_unfamiliar: float) -> int:
+    def count_above(self, threshold: float, most_unfamiliar: float) -> int:
         """Returns how many images these thresholds reject."""
         pairs = zip(self.adversarial, self.unfamiliar, strict=True)
         return sum(score > threshold or distance > most_unfamiliar for score, distance in pairs)
@@ -119,7 +119,7 @@ class GuardCard:
         yield f"guard of {self.network} ({self.classes} classes{accuracy})"
         fitted = ", ".join(self.fitted) or "clean images alone"
         yield f"detector {self.detector}, fitted to {fitted}; {self.passes:g} forward passes an image"
-        yield from _wrapped(f"threat model: {self.threat}")
+        yield from _wrap(f"threat model: {self.threat}")
         yield ""
         yield "attacked images rejected:" if self.attacks else "attacked images rejected: not measured"
         for rate in self.attacks:
@@ -130,8 +130,8 @@ class GuardCard:
             yield f"  {alarm.kind:<20} {_share(alarm.rejected, alarm.images, alarm.share)}"
         yield ""
         yield f"attackers who know the guard: {self.informed}"
-        yield from _wrapped(f"never tested on: {'; '.join(NEVER_TESTED)}")
-        yield from _wrapped(f"calibrate again when {AGAIN}")
+        yield from _wrap(f"never tested on: {'; '.join(NEVER_TESTED)}")
+        yield from _wrap(f"calibrate again when {AGAIN}")
         yield f"weights {self.weights[:12]}, {self.date[:10]}, {self.thresholds} clean images set the thresholds"
 
 
@@ -146,5 +146,5 @@ def _share(rejected: int, images: int, share: Estimate) -> str:
     return f"{percent(share):>22}, {rejected} of {images}" if images else "none succeeded"
 
 
-def _wrapped(text: str) -> list[str]:
+def _wrap(text: str) -> list[str]:
     return wrap(text, WIDTH, subsequent_indent="  ")
