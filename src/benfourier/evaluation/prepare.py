@@ -245,12 +245,14 @@ def _examples(
     """Examples of some images and the results of their attacks; boundary attacks, if there are some, set the noise."""
     results: dict[str, AttackResult] = {}
     mixture = attacks[0].role == Role.MIXTURE
+    # noise as long as the changes of such an attack may mislead by itself; it is made weaker for that image then
+    own = mixture or attacks[0].own_noise
     examples = make_examples(
         data.classifier,
         images,
         attacks={attack.label: make_attack(attack.name, **attack.options) for attack in attacks},
-        noise="each" if mixture else "median",
-        noise_from=None if mixture else [each.label for each in attacks if each.role == Role.BOUNDARY] or None,
+        noise="each" if own else "median",
+        noise_from=None if own else [each.label for each in attacks if each.role == Role.BOUNDARY] or None,
         seed=data.plan.seed,
         cache=data.work_dir or False,
         chunk=data.plan.chunk,
