@@ -124,7 +124,8 @@ class GuardCard:
         yield "attacked images rejected:" if self.attacks else "attacked images rejected: not measured"
         for rate in self.attacks:
             note = "" if rate.is_fitted else ", not in the fit"
-            yield f"  {rate.attack:<20} {_share(rate.rejected, rate.succeeded, rate.share)}, L2 {rate.l2:.3g}{note}"
+            note = (f", L2 {rate.l2:.3g}" if rate.succeeded else "") + note
+            yield f"  {rate.attack:<20} {_share(rate.rejected, rate.succeeded, rate.share)}{note}"
         yield f"false alarms, {self.false_alarm_rate:.1%} promised on clean images:"
         for alarm in self.alarms:
             yield f"  {alarm.kind:<20} {_share(alarm.rejected, alarm.images, alarm.share)}"
@@ -143,7 +144,7 @@ def percent(estimate: Estimate) -> str:
 
 
 def _share(rejected: int, images: int, share: Estimate) -> str:
-    return f"{percent(share):>22}, {rejected} of {images}" if images else "none succeeded"
+    return f"{percent(share):>22}, {rejected} of {images}" if images else f"{'none succeeded':>22}"
 
 
 def _wrap(text: str) -> list[str]:
