@@ -50,8 +50,14 @@ def test_the_code_in_the_readme_prints_what_the_readme_shows(
     exec(compile(code, "README.md", "exec"), {})  # noqa: S102
     (shown,) = re.findall(r"```text\n(.*?)```", README, flags=re.DOTALL)
     # another CPU rounds otherwise, and training carries that on: numbers may differ, words may not
-    words, numbers = (re.sub(r"[-\d.]+", "0", text) for text in (capsys.readouterr().out, shown))
-    assert words == numbers
+    printed, expected = map(without_numbers, (capsys.readouterr().out, shown))
+    assert printed == expected
+
+
+def without_numbers(text: str) -> str:
+    """A text with 0 for every number and digest; of a few attacks on other weights perhaps none succeeds."""
+    text = re.sub(r"weights [\da-f]{12}", "weights 0", text).replace("none succeeded", "0% (0 to 0), 0 of 0, L2 0")
+    return re.sub(r" *[-\d.]+", " 0", text)
 
 
 def test_the_code_on_the_features_page_prints_what_the_page_shows() -> None:

@@ -11,13 +11,16 @@ from pathlib import Path
 
 from benchmarks import case
 from benfourier.errors import BenfourierError
-from tools import entries, results
+from tools import entries, results, strengths
 
 ROOT = Path(__file__).parents[1]
 Renderer = Callable[[Path, results.Project], str]
-PAGES: Mapping[str, Renderer] = {"docs/results.md": lambda _, project: results.page(project)}
+PAGES: Mapping[str, Renderer] = {
+    "docs/results.md": lambda _, project: results.page(project),
+    "docs/strengths.md": lambda root, _: strengths.page(strengths.load(root)),
+}
 BLOCKS: Mapping[str, Mapping[str, Renderer]] = {
-    "README.md": {"headline": lambda _, project: results.headline(project)},
+    "README.md": {"headline": lambda root, _: strengths.headline(strengths.load(root))},
     "docs/features.md": {"entries": lambda root, _: entries.table(root)},
     "docs/speed.md": {"bench": lambda *_: _speed()},
 }
@@ -52,7 +55,7 @@ def outdated(root: Path, project: results.Project) -> list[str]:
     pages = [name for name, text in texts.items() if not (root / name).is_file() or _read(root / name) != text]
     names = {name for experiment in project.experiments for name in experiment.figures}
     figures = {path.name for path in (root / FIGURES).glob("results-*.svg")}
-    missing = [] if (root / README_FIGURE).is_file() or not results.worst_case_figure(project) else [README_FIGURE]
+    missing = [] if (root / README_FIGURE).is_file() or not strengths.figure(strengths.load(root)) else [README_FIGURE]
     return [*pages, *(f"{FIGURES}/{name}" for name in sorted(figures ^ names)), *missing]
 
 
@@ -63,7 +66,7 @@ def write(root: Path, project: results.Project) -> None:
     for old in (root / FIGURES).glob("results-*.svg"):
         old.unlink()
     drawn = {f"{FIGURES}/{name}": content for name, content in results.figures(project).items()}
-    for name, content in (drawn | {README_FIGURE: results.worst_case_figure(project)}).items():
+    for name, content in (drawn | {README_FIGURE: strengths.figure(strengths.load(root))}).items():
         if content:
             (root / FIGURES).mkdir(exist_ok=True)
             (root / name).write_text(content, encoding="utf-8")

@@ -9,6 +9,7 @@ from benfourier.report.detection_tables import rate_cells
 from benfourier.report.findings import NEAR, differences
 from benfourier.report.paper import PaperNumber
 from benfourier.report.registry import Figure, Report
+from benfourier.report.render import escape
 from benfourier.report.results import WorstCase, worst_cases
 from benfourier.store.records import Estimate, KsResult
 from benfourier.store.vocabulary import DEFENSE_GAN, KS_PAIRS, KS_SOURCES, ProtocolName
@@ -55,6 +56,19 @@ class Experiment:
     def figures(self) -> dict[str, Figure]:
         """Figures by name of the file."""
         return {f"results-{self.name}-{figure.id}.svg": figure for figure in self.report.figures}
+
+
+def facts(experiment: Experiment, folder: str = "experiments") -> Iterator[str]:
+    """Yields network, data, and how to run it again; the plan is in the folder, the ledger in its `results`."""
+    results = experiment.results
+    for run in results.runs[-1:]:
+        network, settings = run.network, run.settings
+        calibration = network.get("calibration", settings.get("calibration", "?"))
+        sizes = f"at most {settings.get('sources', '?')} source images, {calibration} more for thresholds"
+        data = f"{escape(experiment.source)}, {sizes}"
+        yield f"- {escape(results.network)}{experiment.accuracy}; {data}; {run.date[:10]}."
+        ledger = f"[ledger](../{folder}/results/{experiment.name}.jsonl)"
+        yield f"- Plan `{folder}/{escape(run.name)}.toml`, {ledger}."
 
 
 def has_cell(experiment: Experiment, place: Place) -> bool:

@@ -11,14 +11,13 @@ from benfourier.report import Results, drawing
 from benfourier.report.detection_tables import ALWAYS, BELOW_MARK
 from benfourier.report.findings import NEAR, differences
 from benfourier.report.paper import DATABASES, NONE, all_cells
-from benfourier.report.registry import build
 from benfourier.report.render import escape, line, table_lines
 from benfourier.report.results import AUROC, MEAD, CellRef, WorstCase, find_cell
 from benfourier.report.table import NOTHING, Footnotes, Table, join, missing, percent_text, plural
 from benfourier.store.ledger import read
 from benfourier.store.records import Estimate
 from benfourier.store.vocabulary import BASELINE, MBF, ProtocolName
-from tools.experiments import CHANCE, Comparison, Experiment, compare, has_cell
+from tools.experiments import CHANCE, Comparison, Experiment, compare, facts, has_cell
 from tools.notes import Note, Notes, Place, check_notes, closest, read_notes
 
 QUICKSTART = "quickstart"  # not an experiment: everyone's own run makes it
@@ -45,19 +44,6 @@ HEADLINE_NOTE = (
     "AUROC in percent with 95 % intervals, fitted to and tested on the attack of the column, other images; `mbf` with "
     "the paper's settings where it was run."
 )
-HEADLINE = (
-    line(
-        "network", "attacks", "`mbf`: lowest AUROC, %", "all caught at 5 %, %", "`max-softmax`: lowest AUROC, %",
-        "all caught at 5 %, %", "best of all, lowest AUROC, %",
-    ),
-    line("---", *["---:"] * 5, "---"),
-)  # fmt: skip
-HEADLINE_END = (
-    "Fitted to all attacks together, tested on other images. Lowest AUROC: that of the attack under which the detector "
-    "does worst. All caught: share of the images whose every successful attack is caught, at 5 % false alarms. Best of "
-    "all: of every detector tested on all attacks, whatever it was fitted to. `mbf` reads every entry of a layer here, "
-    "4096 by default. All tables: [results](docs/results.md)."
-)
 WORST_NOTE = """Bold: the best worst case of all detectors tested on all attacks, whether fitted to all of them, to all
 fixed strengths, or to one of those. Below it: the best of those fitted to all attacks, mbf, and max-softmax. All
 caught: share of the images whose every successful attack is caught, at 5 % false alarms. A cell holds only images on
@@ -76,7 +62,6 @@ TITLES = {  # of the paper's tables
     "running-time": "Milliseconds per image",
 }
 MEAD_TITLE = OUTCOME_METRICS[MEAD].title
-README_EXPERIMENT = "mnist"  # whose figure the README shows
 MAX_ROWS = 15  # of tables on the page; an ablation's are in its report
 
 
@@ -121,33 +106,6 @@ def page(project: Project) -> str:
     return "\n".join(lines) + "\n"
 
 
-def headline(project: Project) -> str:
-    """Returns the README's table: per network the worst case over all attacks of mbf and the baseline."""
-    rows = [row for experiment in project.experiments for row in _headline_rows(experiment)]
-    return "\n".join([*HEADLINE, *rows, "", HEADLINE_END, ""]) if rows else ""
-
-
-def _headline_rows(experiment: Experiment) -> Iterator[str]:
-    """One row; none if mbf was not tested on all attacks, or if the experiment is an ablation of it."""
-    cases = {}
-    for method in (MBF, BASELINE):
-        same = [case for case in experiment.cases if case.outcome.protocol == ProtocolName.ALL_ATTACKS]
-        cases[method] = next((case for case in same if case.outcome.detector == method), None)
-    mine, baseline = cases[MBF], cases[BASELINE]
-    if mine and baseline and len(experiment.results.detectors) <= MAX_ROWS:
-        best = experiment.cases[0]
-        shares = [percent_text(case.mead) if case.mead else NOTHING for case in (mine, baseline)]
-        yield line(
-            f"{escape(experiment.source)}, {escape(experiment.results.network)}{experiment.accuracy}",
-            str(mine.attacks),
-            f"{_share(mine.worst)}",
-            shares[0].replace(" %", ""),
-            f"{_share(baseline.worst)}",
-            shares[1].replace(" %", ""),
-            f"{escape(best.outcome.detector)}, {_share(best.worst)}",
-        )
-
-
 def _share(estimate: Estimate) -> str:
     return percent_text(estimate).replace(" %", "")
 
@@ -157,13 +115,6 @@ def figures(project: Project) -> dict[str, str]:
     return {
         name: drawing.file(figure) for experiment in project.experiments for name, figure in experiment.figures.items()
     }
-
-
-def worst_case_figure(project: Project) -> str:
-    """Returns the README's picture: AUROC of every detector under every attack, on MNIST; empty without its ledger."""
-    shown = [each for each in project.experiments if each.name == README_EXPERIMENT]
-    built = [figure for each in shown for figure in build(each.results).figures if figure.id == "worst-case-1"]
-    return drawing.file(built[0]) if built else ""
 
 
 def _in_short(project: Project) -> Iterator[str]:
@@ -292,7 +243,7 @@ def _experiment_lines(experiment: Experiment, notes: Notes, printed: set[str]) -
     yield from ("", f"## {escape(name)}")
     about = notes.experiments.get(name, {}).get("about")
     yield from ("", about) if about else ()
-    yield from ("", *_facts(experiment))
+    yield from ("", *facts(experiment))
     own: set[str] = set()  # footnotes (¹) and letters of columns (a), which are the same in all tables of a ledger
     for table in _tables(experiment):
         below = tuple(note for note in table.notes if note not in printed | own)
@@ -335,19 +286,6 @@ def _cost_lines(results: Results) -> Iterator[str]:
         parts = (f"{cost.detector} {cost.features_ms:.3g}{f' ({number})' * bool(number)}" for cost, number in numbers)
         alone = f"{costs[0].forward_ms:.3g} for the network alone"
         yield from ("", escape(f"Milliseconds per image, the paper's in brackets: {alone}; {'; '.join(parts)}."))
-
-
-def _facts(experiment: Experiment) -> Iterator[str]:
-    """Network, data, and how to run it again."""
-    results = experiment.results
-    for run in results.runs[-1:]:
-        network, settings = run.network, run.settings
-        calibration = network.get("calibration", settings.get("calibration", "?"))
-        sizes = f"at most {settings.get('sources', '?')} source images, {calibration} more for thresholds"
-        data = f"{escape(experiment.source)}, {sizes}"
-        yield f"- {escape(results.network)}{experiment.accuracy}; {data}; {run.date[:10]}."
-        ledger = f"[ledger](../experiments/results/{experiment.name}.jsonl)"
-        yield f"- Plan `experiments/{escape(run.name)}.toml`, {ledger}."
 
 
 def _difference_lines(experiment: Experiment, notes: Sequence[Note]) -> Iterator[str]:

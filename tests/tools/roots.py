@@ -1,6 +1,6 @@
 """Folders as the project's own, with ledgers of drawn numbers."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from benfourier.store.ledger import write
@@ -9,13 +9,16 @@ from benfourier.store.records import Record
 README = "before\n\n<!-- headline -->\n<!-- /headline -->\n\n<!-- results -->\n<!-- /results -->\n\nafter\n"
 
 
-def root(folder: Path, **ledgers: Iterable[Record]) -> Path:
-    """A folder with a README, empty docs and these ledgers."""
+def root(folder: Path, strengths: Mapping[str, Iterable[Record]] | None = None, **ledgers: Iterable[Record]) -> Path:
+    """A folder with a README, empty docs and these ledgers; `strengths` are those of fits to the default mixture."""
     (folder / "docs").mkdir(parents=True)
     (folder / "experiments" / "results").mkdir(parents=True)
     (folder / "README.md").write_text(README, encoding="utf-8")
     for name, records in ledgers.items():
         write(folder / "experiments" / "results" / f"{name}.jsonl", records)
+    (folder / "experiments" / "strengths" / "results").mkdir(parents=True)
+    for name, records in (strengths or {}).items():
+        write(folder / "experiments" / "strengths" / "results" / f"{name}.jsonl", records)
     return folder
 
 

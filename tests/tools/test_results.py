@@ -20,7 +20,7 @@ from tests.tools.test_docs import few
 from tools.docs import main
 from tools.experiments import CHANCE, Comparison, Experiment, compare, has_cell
 from tools.notes import Note, closest
-from tools.results import headline, load, page, worst_case_lines
+from tools.results import load, page, worst_case_lines
 
 VGG19 = "cifar10-vgg19"
 MAHALANOBIS = '[[difference]]\nexperiment = "cifar10"\ndetector = "mahalanobis"\nwhy = "Ours *sees* more layers."\n'
@@ -292,7 +292,3 @@ def test_only_the_main_settings_of_an_ablation_are_in_the_table_of_worst_cases()
     rows = [line.split("|")[2].strip() for line in worst_case_lines([experiment(several())])][2:]
     assert {"mbf", "mbf, paper", "max-softmax"} <= {row.strip("*") for row in rows}
     assert "paper, γ = scale" not in rows
-
-
-def test_the_headline_of_no_experiment_is_empty(tmp_path: Path) -> None:
-    assert headline(load(root(tmp_path / "p"))) == ""
