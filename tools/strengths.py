@@ -82,7 +82,7 @@ def page(experiments: Sequence[Experiment]) -> str:
     """Returns docs/strengths.md."""
     tested = [each for each in experiments if not _is_choice(each.name)]
     lines = [INTRO, "", "## In short", "", *_worst_lines(tested), "", "## False alarms", "", *_alarm_lines(tested)]
-    lines += ["", "## Beside the paper", "", *_paper_lines(tested)]
+    lines += ["", "## Beside the paper", "", *_paper_lines(tested), "", "## Cost", "", *_cost_lines(tested)]
     for experiment in tested:
         lines += ["", f"## {escape(experiment.name)}", *_experiment_lines(experiment)]
     lines += ["", "## How it was chosen", "", CHOSEN]
@@ -174,6 +174,19 @@ def _paper_lines(experiments: Sequence[Experiment]) -> Iterator[str]:
         yield line("---", *["---:"] * len(attacks))
         for fitted, entries in rows:
             yield line(escape(fitted), *(_beside(entry) for entry in entries))
+
+
+def _cost_lines(experiments: Sequence[Experiment]) -> Iterator[str]:
+    """A table of the time that detectors take."""
+    yield line("data, network", "detector", "ms per image", "in forward passes")
+    yield line("---", "---", "---:", "---:")
+    for experiment in experiments:
+        name = _network(experiment)
+        for cost in sorted(experiment.results.costs, key=lambda cost: cost.features_ms):
+            whole = cost.features_ms + cost.head_ms
+            yield line(name, f"`{escape(cost.detector)}`", f"{whole:.3g}", f"{whole / cost.forward_ms:.2f}")
+            name = ""
+    yield from ("", "The forward pass that gives the label is part of both. Batches of 32, one thread.")
 
 
 def _beside(entry: Entry) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benfourier.store.records import Cell, Outcome, Record
+from benfourier.store.records import Cell, Cost, Outcome, Record
 from tests.report.ledgers import Maker
 from tests.tools.roots import root
 from tools.docs import main
@@ -67,6 +67,14 @@ def test_cells_below_the_papers_are_named(project: Path) -> None:
     assert below is not None
     assert int(below[2]) - int(below[1]) == 1
     assert "Below: cifar10-resnet20, bim → bim (-4.7)." in text
+
+
+def test_the_table_of_costs_has_every_timed_detector(project: Path) -> None:
+    rows = re.findall(
+        r"^\| .*\| `(.+?)` \| ([\d.]+) \| ([\d.]+) \|$", section(page(project), "Cost"), flags=re.MULTILINE
+    )
+    assert {name for name, *_ in rows} == {cost.detector for cost in mixture() if isinstance(cost, Cost)}
+    assert all(float(passes) >= 1 for _, _, passes in rows)
 
 
 def test_all_links_of_the_page_lead_to_headings_or_files(project: Path) -> None:
