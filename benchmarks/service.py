@@ -133,7 +133,7 @@ def _guard(bench: BenchNetwork) -> bf.Guard:
         seed=0,
     )
     detector = bf.fit("mbf", bench.classifier(), examples, C=1.0, gamma="scale", show_progress=False)
-    return bf.Guard.calibrated(detector, calibration, show_progress=False)
+    return bf.Guard.calibrated(detector, calibration, known=clean, show_progress=False)
 
 
 def _write_request(path: Path, bench: BenchNetwork) -> int:

@@ -118,7 +118,7 @@ def test_the_image_format_is_saved_with_a_guard(tmp_path: Path) -> None:
     image_format = {"bounds": (-1.0, 3.0), "mean": (0.25,), "std": (0.5,), "channels": 1, "resize": "stretch"}
     classifier = bf.Classifier(network(), **image_format, size=(8, 8), classes=tuple("0123456789"))  # type: ignore[arg-type]
     classifier.layer_list((1, 8, 8))
-    new_guard = bf.Guard.calibrated(replace(detector(), classifier=classifier), toys().tested.clean)
+    new_guard = bf.Guard.calibrated(replace(detector(), classifier=classifier), toys().tested.clean, 0.2)
     new_guard.save(tmp_path / "guard.bf")
     again = bf.load_guard(tmp_path / "guard.bf", network()).classifier
     assert {name: getattr(again, name) for name in image_format} == image_format
@@ -133,7 +133,7 @@ def test_a_network_of_unusual_size_is_recognised_by_the_shape_it_was_fitted_with
     facts = {**fitted.summary, "shape": [2, 11, 13]}
     del facts["weights"]
     other = replace(fitted, classifier=classifier, summary=facts)
-    new_guard = bf.Guard.calibrated(other, torch.rand(19, 2, 11, 13))
+    new_guard = bf.Guard.calibrated(other, torch.rand(60, 2, 11, 13))
     new_guard.save(tmp_path / "guard.bf")
     assert bf.load_guard(tmp_path / "guard.bf", deepcopy(classifier.module)).threshold == new_guard.threshold
 

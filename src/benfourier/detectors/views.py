@@ -136,7 +136,7 @@ class ViewMargins(RunningExtractor):
 
     def cacheable_parts(self) -> tuple[Extractor, ...]:
         """Returns itself without what the fit left out, which changes from fit to fit and counts for nothing here."""
-        return (replace(self, left_out=""),)
+        return (replace(self, left_out="") if self.left_out else self,)
 
     def extract(self, classifier: Classifier, images: Tensor, logits: Tensor, ids: Sequence[str]) -> Tensor:
         """Returns the margins, (N, (1 + views) · top); the image's own need no pass beyond the shared one."""
