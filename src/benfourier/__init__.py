@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from benfourier.models.training import train as train
     from benfourier.models.weights import save_weights as save_weights
     from benfourier.progress import progress_lines as progress_lines
+    from benfourier.report.card import write_card as write_card
     from benfourier.report.files import read_report as read_report
     from benfourier.report.files import write_report as write_report
     from benfourier.report.registry import Report as Report
@@ -105,6 +106,7 @@ _NAMES = {  # module: its public names
     "models.training": "TrainingOptions TrainingResult train",
     "models.weights": "save_weights",
     "progress": "progress_lines",
+    "report.card": "write_card",
     "report.files": "read_report write_report",
     "report.registry": "Report",
     "report.render": "print_report report_json",

@@ -330,6 +330,24 @@ def test_the_manifest_of_a_guard_is_printed_without_the_network(capsys: Capture,
     assert call(capsys, "info", here / "guard.bf", "--json").json["manifest"]["classifier"]["classes"] == list(NAMES)
 
 
+@pytest.mark.parametrize(
+    ("name", "code", "complaint"),
+    [
+        ("card.html", 2, "guard.bf: it has no card; `protect`, `fit` and `calibrate` make guards with cards"),
+        ("guard.bf", 4, "this is what --file names, and it would be overwritten"),
+        ("none/card.html", 4, "its folder does not exist"),
+    ],
+)
+def test_a_card_that_cannot_be_written_is_an_error(
+    capsys: Capture, here: Path, name: str, code: int, complaint: str
+) -> None:
+    before = (here / "guard.bf").read_bytes()
+    result = call(capsys, "info", here / "guard.bf", "--card", here / name)
+    assert (result.code, result.out) == (code, "")
+    assert complaint in result.err
+    assert (here / "guard.bf").read_bytes() == before
+
+
 def test_info_describes_detectors_examples_and_weights_too(capsys: Capture, here: Path) -> None:
     guard().detector.save(here / "mbf.bf")
     save_file({"weight": np.zeros((2, 3))}, here / "foreign.safetensors")
@@ -410,6 +428,9 @@ def test_a_network_is_protected_in_one_call_and_calibrated_again(capsys: Capture
     assert lines[-1] == f"written to {here / 'p.bf'}"
     card = "\n".join(lines[:-2])
     assert call(capsys, "info", here / "p.bf").out.startswith(card)
+    assert call(capsys, "info", here / "p.bf", "--card", here / "card.json").err == f"wrote {here / 'card.json'}\n"
+    stored = bf.GuardCard.from_json(json.loads((here / "card.json").read_text(encoding="utf-8")))
+    assert str(stored) == card
     again = call(capsys, "calibrate", here / "p.bf", *known, "--clean", clean_file(here), "--out", here / "q.bf")
     assert (again.code, "were used to fit the detector" in again.err) == (2, True)
     np.savez(here / "other.npz", x=(load_digits().images[:TRAIN] * 15).astype(np.uint8), y=load_digits().target[:TRAIN])

@@ -13,9 +13,11 @@ from PIL import Image
 from scipy.stats import binom, kstest
 from sklearn.datasets import load_digits
 from torch.utils.data import DataLoader, Dataset, TensorDataset
+from transformers import PretrainedConfig
 
 import benfourier as bf
 from benfourier.errors import BenfourierError, InputError, OptionError
+from benfourier.guard.card import measure
 from tests.attacks.trained import TRAIN, digits
 
 BUDGET = 1e-3  # seconds: the least number of images
@@ -223,3 +225,17 @@ def test_another_rate_has_the_card_of_that_rate(tmp_path: Path) -> None:
     assert again.card is not None
     assert str(again.card) == str(wary.card)
     assert again.card.as_json() == wary.card.as_json()
+
+
+def test_the_card_has_the_name_on_the_hub_that_a_network_was_loaded_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guard = attacked()
+    assert guard.card is not None
+    assert guard.card.base_model == ""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models" / "mine").mkdir(parents=True)
+    for name, known in (("microsoft/resnet-50", "microsoft/resnet-50"), ("models/mine", ""), ("/models/mine", "")):
+        config = PretrainedConfig(name_or_path=name)  # as from_pretrained sets it
+        monkeypatch.setattr(guard.classifier.module, "config", config, raising=False)
+        assert measure(guard, None, None).base_model == known

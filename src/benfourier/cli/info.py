@@ -8,6 +8,7 @@ import typer
 
 import benfourier as bf
 from benfourier.cli import options, output
+from benfourier.errors import OptionError
 
 CARD = "card."  # entries that the card's text shows
 MAX_ENTRIES = 6  # of a list that are shown
@@ -15,13 +16,27 @@ MAX_ENTRIES = 6  # of a list that are shown
 
 def info(
     file: Annotated[Path, typer.Argument(help="A guard, a detector, examples, or weights.")],
+    card: Annotated[
+        Path | None, typer.Option("--card", help="Write the guard's card: `card.html`, `card.md` or `card.json`.")
+    ] = None,
     json: options.Json = False,
 ) -> None:
     """Print what is in a stored file, after its digests are checked.
 
+    --card writes the card of a guard instead: a page, a model card as Hugging Face shows them, or JSON.
+
     Example: `benfourier info guard.bf`
+
+    Example: `benfourier info guard.bf --card card.html`
     """
     header = bf.inspect(file)
+    if card is not None:
+        output.check_output_path(card, file=file)
+        if header.manifest.get("card") is None:
+            raise OptionError(f"{file}: it has no card; `protect`, `fit` and `calibrate` make guards with cards")
+        bf.write_card(bf.GuardCard.from_json(header.manifest["card"]), card)
+        typer.echo(f"wrote {card}", err=True)
+        return
     if json:
         arrays = {name: {"dtype": kind, "shape": shape} for name, (kind, shape) in header.arrays.items()}
         output.print_json({"file": str(file), "manifest": header.manifest, "arrays": arrays})

@@ -1,13 +1,15 @@
 """Measures what a guard does, on images that its fit has not seen."""
 
 import platform
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from benfourier import progress
 from benfourier.data.changes import change
@@ -77,7 +79,14 @@ def measure(
         alarms=tuple(alarms),
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         versions={name: version(name) for name in ("benfourier", "torch")} | {"python": platform.python_version()},
+        base_model=_hub_name(guard.classifier.module),
     )
+
+
+def _hub_name(module: nn.Module) -> str:
+    """The name on the Hugging Face Hub that a module of transformers was loaded from; empty if there is none."""
+    name = str(getattr(getattr(module, "config", None), "_name_or_path", ""))
+    return name if re.fullmatch(r"[\w.-]+/[\w.-]+", name) and not Path(name).exists() else ""  # it may be a folder
 
 
 def _kinds(classifier: Classifier, clean: LabelledImages) -> dict[str, Tensor]:

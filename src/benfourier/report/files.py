@@ -4,6 +4,7 @@ import base64
 from importlib.resources import files
 from os import PathLike
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from benfourier.errors import MissingExtraError, OptionError, StoreError, check_choice
 from benfourier.progress import bar
@@ -13,6 +14,9 @@ from benfourier.report.results import Results
 from benfourier.report.table import Table, blocks
 from benfourier.store.ledger import read
 from benfourier.version import __version__
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 FORMATS = ("html", "markdown")
 WIDE_COLUMNS, WIDE_NAME = 4, 28  # a table with more columns or letters in a row's name gets the page's whole width
@@ -55,15 +59,7 @@ def write_report(report: Report, path: str | PathLike[str], ledger: str | PathLi
 
 def page(report: Report, ledger: Path, *, show_progress: bool | None = None) -> str:
     """Returns the whole page; pictures lie beside the ledger. Progress is shown as `progress.bar` does."""
-    try:
-        from jinja2 import Environment, StrictUndefined
-    except ImportError as error:
-        message = "jinja2 is not installed, and the page needs it; pip install 'benfourier[report]'"
-        raise MissingExtraError(message) from error
-    package = files("benfourier.report")
-    # every word of a ledger is escaped; the style sheet and the drawings are ours
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string((package / "page.html").read_text(encoding="utf-8"))
+    template = load_template("page.html")
     drawings = {}  # SVG of every panel, by id of its figure
     with bar(len(report.figures), "figures", show=show_progress) as advance:
         for figure in report.figures:
@@ -71,17 +67,35 @@ def page(report: Report, ledger: Path, *, show_progress: bool | None = None) -> 
             drawings[figure.id] = tuple(drawing.svg(panel, f"{figure.id} {place}") for place, panel in panels)
             advance(1)
     drawings, rules = drawing.share_styles(drawings)
+    style = (files("benfourier.report") / "page.css").read_text(encoding="utf-8")
     return template.render(
         report=report,
-        style=f"{(package / 'page.css').read_text(encoding='utf-8')}{rules}",
+        style=f"{style}{rules}",
         drawings=drawings,
         address=lambda name: _address(ledger.parent, name),
-        blocks=blocks,
-        is_wide=_is_wide,
-        is_text=_is_text,
         ledger=ledger.name,
         version=__version__,
     ).lstrip()
+
+
+def load_template(name: str) -> "Template":
+    """Returns the template of a page, which escapes every word that is not marked as safe."""
+    try:
+        from jinja2 import Environment, FunctionLoader, StrictUndefined
+    except ImportError as error:
+        message = "jinja2 is not installed, and the page needs it; pip install 'benfourier[report]'"
+        raise MissingExtraError(message) from error
+    folder = files("benfourier.report")
+    # every word of a ledger or a card is escaped; the style sheet and the drawings are ours
+    environment = Environment(
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        loader=FunctionLoader(lambda name: (folder / name).read_text(encoding="utf-8")),
+    )
+    environment.globals.update(blocks=blocks, is_wide=_is_wide, is_text=_is_text)
+    return environment.get_template(name)
 
 
 def _is_wide(table: Table) -> bool:

@@ -83,6 +83,7 @@ class GuardCard:
     date: str  # ISO 8601
     versions: Mapping[str, str]  # of benfourier, torch and Python
     informed: str = "not measured"  # what an attacker who knows the guard achieves
+    base_model: str = ""  # name of the network on the Hugging Face Hub; empty if it is not known
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
