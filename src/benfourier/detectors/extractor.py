@@ -3,13 +3,15 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor
 
 from benfourier.detectors.state import State, record_from_state, record_state
 from benfourier.models.classifier import Classifier
+
+EvidenceKind = Literal["spectrum", "margins", "numbers"]
 
 
 class Extractor(ABC):  # noqa: B024  what is abstract stands in its two kinds
@@ -19,6 +21,7 @@ class Extractor(ABC):  # noqa: B024  what is abstract stands in its two kinds
     pixels_only: ClassVar[bool] = False  # True if the features depend on pixels alone, never on ids
     not_in_files: ClassVar[tuple[str, ...]] = ()  # fields that no file holds: the classifier, what is supplied, others
     names: ClassVar[tuple[str, ...]] = ()  # of the features, if they are always the same
+    evidence_kind: ClassVar[EvidenceKind] = "numbers"  # what the features are, for those who draw them
 
     def state(self) -> State:
         """Returns what a file holds: the fields, unless a subclass says otherwise."""

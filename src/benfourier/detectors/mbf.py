@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from benfourier import kernels
-from benfourier.detectors.extractor import Extractor, ObservingExtractor
+from benfourier.detectors.extractor import EvidenceKind, Extractor, ObservingExtractor
 from benfourier.detectors.features import extract
 from benfourier.detectors.method import FitData, Method, register_detector
 from benfourier.errors import check_choice, check_whole
@@ -44,6 +44,7 @@ class Magnitudes(ObservingExtractor):
 
     pixels_only: ClassVar[bool] = True
     not_in_files: ClassVar[tuple[str, ...]] = ("backend",)
+    evidence_kind: ClassVar[EvidenceKind] = "spectrum"
 
     def reduce(self, layer: str, activation: Tensor) -> Tensor:
         """Returns |â_n| of one layer, (images, orders); in a small batch the entries that are read, (images, M)."""

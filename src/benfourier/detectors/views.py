@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from benfourier.detectors.extractor import Extractor, RunningExtractor, margins_of
+from benfourier.detectors.extractor import EvidenceKind, Extractor, RunningExtractor, margins_of
 from benfourier.detectors.features import extract
 from benfourier.detectors.heads import HeadOptions
 from benfourier.detectors.method import FitData, Method, register_detector
@@ -123,6 +123,7 @@ class ViewMargins(RunningExtractor):
 
     pixels_only: ClassVar[bool] = True
     not_in_files: ClassVar[tuple[str, ...]] = ("own",)
+    evidence_kind: ClassVar[EvidenceKind] = "margins"
 
     @classmethod
     def from_state(cls, classifier: Classifier, state: State, supplied: Mapping[str, Any]) -> Self:

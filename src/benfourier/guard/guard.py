@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby, islice
 from os import PathLike
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from benfourier import progress
 from benfourier.data.images import content_ids
 from benfourier.detectors.catalogue import detector_from_state
 from benfourier.detectors.detector import Detector
+from benfourier.detectors.extractor import EvidenceKind
 from benfourier.detectors.features import extract_batch
 from benfourier.detectors.state import join_state, split_state
 from benfourier.errors import ActivationError, ImageError, InputError, StoreError, check_whole
@@ -63,6 +64,7 @@ class LayerEvidence:
     mean: Floats  # of held-out clean images
     deviation: Floats  # standard deviation of these
     rms_deviation: float  # root mean square of (value - mean) / deviation
+    push: float  # by how much the score would fall if the image had the mean of clean images here
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -124,10 +126,10 @@ class Guard:
         return self.detector.classifier
 
     @property
-    def evidence_kind(self) -> Literal["spectrum", "numbers"]:
-        """What the evidence shows: "spectrum" for |â_1|, |â_2|, and so on of each layer, else "numbers"."""
-        names = self.detector.extractor.feature_names()
-        return "spectrum" if len(set(names)) < len(names) else "numbers"  # several features of a layer have its name
+    def evidence_kind(self) -> EvidenceKind:
+        """What the evidence shows: a "spectrum" |â_1|, |â_2|, … of each layer, "margins" of views, or "numbers"."""
+        kinds = {leaf.evidence_kind for leaf in self.detector.extractor.leaves()}
+        return kinds.pop() if len(kinds) == 1 else "numbers"
 
     def judge(
         self, images: Sequence[Tensor], *, batch: int | None = None, show_progress: bool | None = False
@@ -184,13 +186,26 @@ class Guard:
         distance = np.abs(features - mean)
         away = np.divide(distance, deviation, out=np.where(distance > 0, MAX_DEVIATIONS, 0.0), where=deviation > 0)
         squares = np.square(np.minimum(away, MAX_DEVIATIONS))
-        layers, start = [], 0
+        names, parts, start = [], [], 0
         for name, group in groupby(self.detector.feature_names):
-            part = slice(start, start + len(list(group)))
-            rms = float(np.sqrt(squares[part].mean()))
-            layers.append(LayerEvidence(name, features[part], mean[part], deviation[part], rms))
-            start = part.stop
-        return layers
+            names.append(name)
+            parts.append(slice(start, start + len(list(group))))
+            start = parts[-1].stop
+        rows = np.repeat(features[None], len(parts) + 1, 0)  # the image, then with each layer as in clean images
+        for row, part in enumerate(parts, start=1):
+            rows[row, part] = mean[part]
+        score, *scores = self.detector.head.score(torch.from_numpy(rows)).tolist()
+        return [
+            LayerEvidence(
+                layer=name,
+                values=features[part],
+                mean=mean[part],
+                deviation=deviation[part],
+                rms_deviation=float(np.sqrt(squares[part].mean())),
+                push=score - other,
+            )
+            for name, part, other in zip(names, parts, scores, strict=True)
+        ]
 
     def at_rate(self, false_alarm_rate: float) -> "Guard":
         """Returns a guard with another false-alarm rate, from the same calibration; nothing is fitted again."""

@@ -180,7 +180,7 @@ class GuardResponse(BaseModel):
     name: str
     version: str
     detector: str
-    evidence: Literal["spectrum", "numbers"]
+    evidence: Literal["spectrum", "margins", "numbers"]
     classes: list[str] | None
     channels: int
     height: int
