@@ -80,10 +80,12 @@ def running(app: FastAPI, settings: Settings) -> Iterator[str]:
 
 
 @contextmanager
-def served(folder: Path, settings: Settings = SETTINGS, **options: Any) -> Iterator[Served]:
+def served(
+    folder: Path, settings: Settings = SETTINGS, card: bf.GuardCard | None = None, **options: Any
+) -> Iterator[Served]:
     """Yields a running service; it is shut down behind the block."""
     file = folder / "guard.bf"
-    guard().save(file)
+    replace(guard(), card=card).save(file)
     app = make_app(Engine(GuardFile(file, toys().classifier.module), settings), **options)
     headers = {} if settings.token is None else {"Authorization": f"Bearer {settings.token}"}
     with running(app, settings) as address, httpx.Client(base_url=address, headers=headers, timeout=60) as client:

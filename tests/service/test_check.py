@@ -14,10 +14,12 @@ import pytest
 import torch
 
 import benfourier as bf
+from benfourier.report.card import card_page, style_digest
 from benfourier.service import check
 from benfourier.service.check import histogram
 from benfourier.service.engine import CheckOutcome
-from tests.service.serving import Served, attacked, clean, guard, png
+from tests.report.test_card import CARD
+from tests.service.serving import Served, attacked, clean, guard, png, served
 
 IMAGES = torch.cat([clean(2), attacked(2)])
 
@@ -78,6 +80,22 @@ def test_the_evidence_is_each_layers_spectrum_beside_that_of_clean_images(here: 
         assert np.allclose(layer["deviation"], deviation, rtol=1e-4)
         away = (np.array(layer["values"]) - layer["mean"]) / np.where(deviation > 0, deviation, np.inf)
         assert layer["oddness"] == pytest.approx(np.sqrt(np.square(away).mean()), rel=1e-2)
+    pushes = [layer.push for layer in local_guard.evidence(local_guard.check(IMAGES[:1]).features[0])]
+    assert [layer["push"] for layer in layers] == pytest.approx(pushes, abs=1e-3)
+
+
+def test_an_unfamiliar_image_is_rejected_with_its_distance(here: Served) -> None:
+    checkerboard = (torch.arange(8).unsqueeze(0) + torch.arange(8).unsqueeze(1)) % 2
+    results = results_of(
+        here.client.post("/v1/check", files=files(torch.stack([checkerboard[None].float(), IMAGES[0]])))
+    )
+    assert [(result["verdict"], result["reason"]) for result in results] == [
+        ("rejected", "unfamiliar"),
+        ("accepted", ""),
+    ]
+    local_guard = guard()
+    assert {result["most_unfamiliar"] for result in results} == {local_guard.most_unfamiliar}
+    assert [result["unfamiliarity"] > result["most_unfamiliar"] for result in results] == [True, False]
 
 
 def test_evidence_is_written_off_the_event_loop(here: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,3 +161,25 @@ def test_scores_that_hardly_differ_have_a_histogram_too(scores: list[float]) -> 
     counts, edges = histogram(np.array(scores))
     assert counts.sum() == len(scores)
     assert (np.diff(edges) > 0).all()
+
+
+def test_the_card_of_the_guard_at_work_is_shown_at_its_rate(tmp_path: Path) -> None:
+    with served(tmp_path, card=CARD) as service:
+        assert service.client.get("/v1/guard").json()["card"]
+        answer = service.client.get("/v1/card")
+        page = service.client.get("/card")
+    assert answer.status_code == 200
+    assert str(bf.GuardCard.from_json(answer.json())) == str(CARD)
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert page.text == card_page(CARD)
+    assert f"style-src 'self' '{style_digest()}'" in page.headers["content-security-policy"]
+
+
+def test_without_a_card_both_addresses_say_how_to_get_one(here: Served) -> None:
+    assert not here.client.get("/v1/guard").json()["card"]
+    for path in ("/v1/card", "/card"):
+        answer = here.client.get(path)
+        assert answer.status_code == 404
+        assert answer.json()["error"] == (
+            "this guard has no card; `protect`, `fit` and `calibrate` make guards with cards"
+        )

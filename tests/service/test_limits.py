@@ -163,7 +163,7 @@ def test_without_the_token_only_the_page_and_health_are_served(tmp_path: Path) -
         with httpx.Client(base_url=service.address) as anonymous:
             for path in ("/", "/page/page.js", "/v2/health/live", "/v2/health/ready"):
                 assert anonymous.get(path).status_code == 200
-            for path in ("/v1/guard", "/v2/models/guard", "/metrics", "/openapi.json"):
+            for path in ("/v1/guard", "/v1/card", "/card", "/v2/models/guard", "/metrics", "/openapi.json"):
                 refused(anonymous.get(path), 401, "token")
             refused(anonymous.get("/nothing"), 404, "openapi")
             for word in ("Bearer another", "Bearer", "Basic a secret", "a secret", "Bearer \xe9"):

@@ -12,6 +12,7 @@ from schemathesis.checks import positive_data_acceptance
 from schemathesis.core.result import Ok
 
 from benfourier.service.settings import Settings
+from tests.report.test_card import CARD
 from tests.service.demos import demo
 from tests.service.serving import Served, served
 
@@ -24,7 +25,7 @@ LEFT_OUT = [positive_data_acceptance]
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A service with everything on."""
-    with served(tmp_path_factory.mktemp("service"), samples=demo()) as service:
+    with served(tmp_path_factory.mktemp("service"), samples=demo(), card=CARD) as service:
         yield service
 
 
@@ -50,7 +51,7 @@ def tried(operation: Any, mode: GenerationMode, version: str) -> set[int]:
 
 def test_schemathesis_finds_no_5xx_and_no_undocumented_answer(shown: Served) -> None:
     routes, version = operations(shown.address), shown.engine.current.version
-    assert len(routes) == 15
+    assert len(routes) == 17
     for label, operation in routes.items():
         codes = tried(operation, GenerationMode.POSITIVE, version)
         if label.startswith("POST"):
@@ -77,7 +78,9 @@ def test_the_document_says_that_a_token_is_needed(tmp_path: Path, here: Served) 
 
 def test_the_document_names_every_route_and_nothing_from_outside(here: Served) -> None:
     document = here.client.get("/openapi.json").json()
-    assert {"/v2/models/{model_name}/infer", "/v1/check", "/v1/guard", "/metrics"} <= document["paths"].keys()
+    assert {"/v2/models/{model_name}/infer", "/v1/check", "/v1/guard", "/v1/card", "/card", "/metrics"} <= document[
+        "paths"
+    ].keys()
     assert not any(path.startswith("/v1/demo") for path in document["paths"])
     assert "http://" not in here.client.get("/openapi.json").text.replace("http://www.w3.org", "")
     for path in ("/docs", "/redoc"):

@@ -1,16 +1,22 @@
-"""`/v1/check`: verdicts on image files, with evidence; `/v1/guard`: the guard at work."""
+"""`/v1/check`: verdicts on image files, with evidence; `/v1/guard` and `/v1/card`: the guard at work and its card."""
 
 import json
+import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from fastapi import APIRouter, Request, Response
+from fastapi.responses import HTMLResponse
 from numpy.typing import NDArray
+from starlette.exceptions import HTTPException
 
+from benfourier.report.card import card_page
 from benfourier.service import schemas
 from benfourier.service.engine import CheckOutcome, Engine, short_numbers
 from benfourier.service.http_errors import BODY_ERRORS, error_responses
 from benfourier.service.uploads import read_images
+from benfourier.store.card import GuardCard
 
 BINS = 30
 FORM = {
@@ -61,24 +67,51 @@ def check_router(engine: Engine, *, demo: bool) -> APIRouter:
             clean_images=threshold.images,
             clean_scores=schemas.ScoreHistogram(edges=edges.tolist(), counts=counts.tolist()),
             drift=schemas.DriftResponse(state=drift.state, scores=drift.scores, distance=drift.distance, p=drift.p),
+            card=loaded.guard.card is not None,
             demo=demo,
             body_limit=engine.settings.max_body_bytes,
         )
 
+    # not async, so that a thread writes the card: it holds the scores of all images it was measured on
+    @router.get("/v1/card", responses=error_responses(404, 503))
+    def card() -> dict[str, Any]:
+        """Returns the card: what the guard at work was measured to do; an estimate is [value, low, high]."""
+        return _card(engine).as_json()
+
+    @router.get("/card", response_class=HTMLResponse, responses=error_responses(404, 503))
+    def page_of_card() -> Response:
+        """Returns the card as a page."""
+        return HTMLResponse(card_page(_card(engine)).encode(errors="replace"))
+
     return router
+
+
+def _card(engine: Engine) -> GuardCard:
+    card = engine.current.guard.card
+    if card is None:
+        raise HTTPException(404, "this guard has no card; `protect`, `fit` and `calibrate` make guards with cards")
+    return card
 
 
 def _content(names: Sequence[str], outcome: CheckOutcome) -> bytes:
     """The JSON of a response, with the evidence of the guard that judged the images."""
     loaded, results = outcome.loaded, []
-    for name, verdict, features in zip(names, outcome.verdicts, outcome.verdicts.features, strict=True):
+    columns = (outcome.verdicts, outcome.verdicts.features, outcome.verdicts.unfamiliarity.tolist())
+    for name, verdict, features, unfamiliarity in zip(names, *columns, strict=True):
         evidence = [
-            {**clean, "values": short_numbers(layer.values), "oddness": float(f"{layer.rms_deviation:.4g}")}
+            {
+                **clean,
+                "values": short_numbers(layer.values),
+                "oddness": float(f"{layer.rms_deviation:.4g}"),
+                "push": float(f"{layer.push:.4g}"),
+            }
             for layer, clean in zip(loaded.guard.evidence(features), loaded.clean_evidence, strict=True)
         ]
         word = "accepted" if verdict.accepted else "rejected"
         result = {"name": name, "verdict": word, "reason": verdict.reason, "p_value": verdict.p_value}
         result |= {"label": verdict.label, "class_name": verdict.name}
+        result["unfamiliarity"] = unfamiliarity if math.isfinite(unfamiliarity) else None
+        result["most_unfamiliar"] = loaded.guard.most_unfamiliar
         results.append({**result, "score": verdict.score, "threshold": verdict.threshold, "evidence": evidence})
     return json.dumps({"version": loaded.version, "results": results}, allow_nan=False).encode()
 

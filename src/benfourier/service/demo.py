@@ -47,7 +47,9 @@ def load_demo(text: str, classifier: Classifier) -> Demo:
         raise InputError(
             f"the network classifies none of {len(labelled)} images of {text!r} correctly; give images of its classes"
         )
-    return Demo(source.name, samples, [source.classes[label] for label in samples.labels.tolist()])
+    own = classifier.classes or ()  # verdicts have these names
+    names = own if len(own) >= len(source.classes) else source.classes
+    return Demo(source.name, samples, [names[label] for label in samples.labels.tolist()])
 
 
 def demo_router(engine: Engine, demo: Demo) -> APIRouter:

@@ -18,6 +18,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from benfourier.report.card import style_digest
 from benfourier.service.http_errors import error_response, too_many_requests
 from benfourier.service.settings import ANY_HOST, Settings
 from benfourier.service.telemetry import Metrics, log_event
@@ -27,7 +28,9 @@ METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE")  # the co
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 DRAIN_SECONDS = 2.0  # the rest of a refused body is read for so long: most clients read only after they have written
 SECURITY_HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
+    # the page of the card has its style sheet within
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; img-src 'self' blob: data:; "
+    f"style-src 'self' '{style_digest()}'; "
     "connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",

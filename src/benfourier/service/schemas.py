@@ -135,6 +135,7 @@ class LayerResponse(BaseModel):
     mean: list[float]
     deviation: list[float]
     oddness: float = Field(description="Root mean square of (value - mean) / deviation.")
+    push: float = Field(description="By how much the score would fall with the mean of clean images in this layer.")
 
 
 class CheckResult(BaseModel):
@@ -148,6 +149,8 @@ class CheckResult(BaseModel):
     class_name: str
     score: float = Field(description="Higher is more adversarial.")
     threshold: float
+    unfamiliarity: float | None = Field(description="Distance to the images that the guard knows; none if infinite.")
+    most_unfamiliar: float = Field(description="An image above it is rejected as unfamiliar.")
     evidence: list[LayerResponse]
 
 
@@ -191,6 +194,7 @@ class GuardResponse(BaseModel):
     clean_images: int
     clean_scores: ScoreHistogram
     drift: DriftResponse
+    card: bool = Field(description="Whether there is a card at /v1/card.")
     demo: bool
     body_limit: int
 

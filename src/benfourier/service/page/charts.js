@@ -27,13 +27,15 @@ function drawing(height, description) {
 // The clean images' scores as a histogram, the threshold, and this image's score.
 export function scoreChart(guard, result) {
   const { edges, counts } = guard.clean_scores;
-  const { score, threshold, verdict } = result;
+  const { score, threshold } = result;
+  const isAbove = score > threshold;
+  const mark = `mark-${isAbove ? "rejected" : "accepted"}`;
   const least = Math.min(edges[0], threshold), most = Math.max(edges[edges.length - 1], threshold);
   const room = Math.max((most - least) * 0.6, 1e-12);
   const low = Math.max(Math.min(least, score), least - room) - room * 0.08;
   const high = Math.min(Math.max(most, score), most + room) + room * 0.08;
   const floor = 122, top = 34, x = (value) => 12 + ((WIDTH - 24) * (value - low)) / (high - low);
-  const sign = verdict === "accepted" ? "at most" : "above";
+  const sign = isAbove ? "above" : "at most";
   const svg = drawing(150, `The score ${short(score)} is ${sign} the threshold ${short(threshold)}; clean images have scores from ${short(edges[0])} to ${short(edges[edges.length - 1])}.`);
   const tall = Math.max(...counts, 1);
   counts.forEach((count, place) => {
@@ -48,8 +50,8 @@ export function scoreChart(guard, result) {
   const beyond = score > high ? 1 : score < low ? -1 : 0;
   const here = beyond > 0 ? WIDTH - 14 : beyond < 0 ? 14 : x(score);
   const tip = beyond ? `${here + 9 * beyond},70 ${here - 5 * beyond},62 ${here - 5 * beyond},78` : `${here},${floor} ${here - 7},${floor + 11} ${here + 7},${floor + 11}`;
-  if (!beyond) draw(svg, "line", { class: `mark-${verdict}`, x1: here, x2: here, y1: 18, y2: floor, "stroke-width": 2.5 });
-  draw(svg, "polygon", { class: `mark-${verdict}`, points: tip });
+  if (!beyond) draw(svg, "line", { class: mark, x1: here, x2: here, y1: 18, y2: floor, "stroke-width": 2.5 });
+  draw(svg, "polygon", { class: mark, points: tip });
   draw(svg, "text", { class: "strong", x: here, y: 12, "text-anchor": anchor(here) }, `this image ${short(score)}`);
   return svg;
 }
@@ -84,4 +86,31 @@ export function bandChart(layer, symbol) {
   });
   draw(svg, "text", { x: (WIDTH + left) / 2, y: 207, "text-anchor": "middle" }, symbol);
   return svg;
+}
+
+// The first margin of the image and of each view: a dot over the clean images' mean ± deviation; below 0 stands another class.
+export function marginChart(evidence) {
+  const row = 40, top = 8, floor = top + row * evidence.length, edge = 10;
+  const margins = evidence.map((view) => ({ name: view.layer, value: view.values[0], mean: view.mean[0], deviation: view.deviation[0] }));
+  const ends = margins.flatMap(({ value, mean, deviation }) => [value, mean - deviation, mean + deviation]);
+  const low = Math.min(0, ...ends), high = Math.max(0, ...ends, low + 1e-9);
+  const x = (value) => edge + ((WIDTH - 2 * edge) * (value - low)) / (high - low);
+  const words = margins.map(({ name, value, mean }) => `${name} ${short(value)}, clean images ${short(mean)}`);
+  const svg = drawing(floor + 20, `Margin of the predicted class: ${words.join("; ")}.`);
+  draw(svg, "line", { class: "limit", x1: x(0), x2: x(0), y1: top, y2: floor });
+  draw(svg, "text", { x: x(0), y: floor + 14, "text-anchor": anchor(x(0)) }, low < 0 ? "← another class | 0" : "0");
+  margins.forEach(({ name, value, mean, deviation }, place) => {
+    const y = top + row * place, middle = y + 27, isFar = value < mean - 2 * deviation;
+    draw(svg, "text", { class: "strong", x: edge, y: y + 13 }, shortenMiddle(name, 28));
+    draw(svg, "text", { x: WIDTH - edge, y: y + 13, "text-anchor": "end" }, `${short(value)}; clean ${short(mean)} ± ${short(deviation)}`);
+    draw(svg, "rect", { class: "clean", x: x(mean - deviation), y: middle - 6, width: Math.max(x(mean + deviation) - x(mean - deviation), 2), height: 12 });
+    draw(svg, "line", { class: "mean", x1: x(mean), x2: x(mean), y1: middle - 6, y2: middle + 6 });
+    draw(svg, "circle", { class: isFar ? "outside" : "within", cx: x(value), cy: middle, r: 5 });
+  });
+  return svg;
+}
+
+function shortenMiddle(text, most) {
+  const end = Math.floor(most / 2);
+  return text.length > most ? `${text.slice(0, most - end - 1)}…${text.slice(-end)}` : text;
 }

@@ -1,6 +1,7 @@
-import { bandChart, scoreChart, short } from "/page/charts.js";
+import { bandChart, marginChart, scoreChart, short } from "/page/charts.js";
 
 const MAX_RUNNING = 3; // images sent at once
+const TAIL = 16; // letters at the end of a layer's name that are always shown
 const byId = (id) => document.getElementById(id);
 let guard = null;
 let attacks = [];
@@ -52,21 +53,33 @@ async function loadGuard() {
     row.append(element("dt", {}, name), element("dd", { class: kind || "" }, value));
     return row;
   }));
+  await showCardLink();
   byId("size").textContent = guard.height > 0 ? `The network takes ${guard.height} × ${guard.width} pixels, ${guard.channels === 1 ? "grey" : "colour"}.` : "";
 }
 
-function newCard(name) {
+// A link bears no token: with one, the page asks for the card itself, once for each guard.
+async function showCardLink() {
+  const link = byId("guard-card");
+  link.hidden = !guard.card;
+  if (!guard.card || !token || link.dataset.version === guard.version) return;
+  link.dataset.version = guard.version;
+  link.href = URL.createObjectURL(await (await call("/card")).blob());
+}
+
+function newCard(name, state = "being judged …") {
   byId("empty").hidden = true;
   const card = byId("card").content.firstElementChild.cloneNode(true);
   card.querySelector(".name").textContent = name;
-  card.querySelector(".verdict").textContent = "being judged …";
+  card.querySelector(".verdict").textContent = state;
+  card.querySelector(".charts").hidden = true;
+  card.querySelector("details").hidden = true;
   byId("list").prepend(card);
   return card;
 }
 
-function addImage(file, sample) {
-  const card = newCard(file.name);
+function addImage(file, sample, card = newCard(file.name)) {
   const picture = card.querySelector(".picture");
+  picture.hidden = false;
   picture.addEventListener("load", () => picture.classList.toggle("small", picture.naturalWidth < 144));
   picture.src = URL.createObjectURL(file);
   picture.alt = file.name;
@@ -97,43 +110,63 @@ async function judge(card, file, sample) {
   } catch (error) {
     card.querySelector(".verdict").textContent = "not judged";
     card.querySelector(".score").textContent = error.message;
-    card.querySelector(".charts").hidden = true;
-    card.querySelector("details").hidden = true;
     byId("news").textContent = `${file.name}: not judged, ${error.message}`;
   }
 }
 
 function showResult(card, result) {
   const accepted = result.verdict === "accepted";
+  const verdict = accepted ? "accepted" : `rejected, ${result.reason}`;
+  const sign = result.score > result.threshold ? ">" : "≤";
   const label = result.class_name === String(result.label) ? result.class_name : `${result.class_name} (class ${result.label})`;
   card.classList.add(result.verdict);
-  card.querySelector(".verdict").textContent = `${accepted ? "✓" : "✕"} ${result.verdict}`;
+  card.querySelector(".verdict").textContent = `${accepted ? "✓" : "✕"} ${verdict}`;
   card.querySelector(".label").textContent = accepted ? `The network says ${label}.` : `The network says ${label}, which is not to be trusted.`;
-  card.querySelector(".score").textContent = `Score ${short(result.score)} ${accepted ? "≤" : ">"} threshold ${short(result.threshold)}`;
+  card.querySelector(".score").textContent = `Score ${short(result.score)} ${sign} threshold ${short(result.threshold)}, p ${short(result.p_value)}`;
+  if (result.reason === "unfamiliar") {
+    const distance = result.unfamiliarity === null ? "infinite" : short(result.unfamiliarity);
+    card.querySelector(".familiarity").textContent = `It is not like the images that the guard knows: distance ${distance} > ${short(result.most_unfamiliar)}. What follows is about its score as an attacked image.`;
+  }
+  card.querySelector(".charts").hidden = false;
+  card.querySelector("details").hidden = false;
   card.querySelector(".scores").append(scoreChart(guard, result));
-  showLayers(card, result);
+  if (guard.evidence === "margins") showMargins(card, result);
+  else showLayers(card, result);
   card.querySelector(".scroll").append(table(result.evidence));
-  byId("news").textContent = `${result.name}: ${result.verdict}, the network says ${label}, score ${short(result.score)}, threshold ${short(result.threshold)}`;
+  byId("news").textContent = `${result.name}: ${verdict}, the network says ${label}, score ${short(result.score)}, threshold ${short(result.threshold)}`;
 }
 
+function showMargins(card, result) {
+  card.querySelector(".layers figcaption").textContent = "By how much the predicted class leads, in the image and in changed views of it; clean images: mean ± deviation";
+  card.querySelector(".bars").replaceWith(marginChart(result.evidence));
+  card.querySelector(".spectrum").remove();
+}
+
+// The layers that raised the score come first.
 function showLayers(card, result) {
+  const layers = [...result.evidence].sort((one, other) => other.push - one.push);
   const spectral = guard.evidence === "spectrum";
-  const most = Math.max(...result.evidence.map((layer) => Math.min(layer.oddness, 50)), 3);
+  const what = spectral ? "layer" : "part";
+  const count = layers.length > 1 ? ` (all ${layers.length}, largest first)` : "";
+  card.querySelector(".layers figcaption").textContent = `By how much each ${what} raises the score${count}: the score falls by so much if the ${what} is as in clean images`;
+  const most = Math.max(...layers.map((layer) => Math.abs(layer.push)), 1e-12);
   const figure = card.querySelector(".spectrum");
-  const buttons = result.evidence.map((layer) => {
-    const button = element("button", { type: "button", "aria-pressed": "false", class: layer.oddness > 2 ? "odd" : "" });
+  const buttons = layers.map((layer) => {
+    const push = `${layer.push > 0 ? "+" : ""}${short(Number(layer.push.toPrecision(3)))}`;
+    const button = element("button", { type: "button", "aria-pressed": "false", "aria-label": `${layer.layer}, ${push}`, title: layer.layer, class: layer.push > 0 ? "odd" : "" });
     const rail = element("span", { class: "rail" }), fill = element("span", { class: "fill" });
-    fill.style.width = `${(100 * Math.min(layer.oddness, most)) / most}%`;
+    fill.style.width = `${(100 * Math.abs(layer.push)) / most}%`;
     rail.append(fill);
-    button.append(element("span", { class: "where", title: layer.layer }, layer.layer), rail, element("span", { class: "much" }, short(Number(layer.oddness.toPrecision(3)))));
+    button.append(layerName(layer.layer), rail, element("span", { class: "much" }, push));
     button.addEventListener("click", () => choose(layer, button));
     return button;
   });
   function choose(layer, button) {
     for (const other of buttons) other.setAttribute("aria-pressed", String(other === button));
     const several = layer.values.length > 1;
-    const what = spectral ? "Spectrum |â_n|" : "Numbers";
-    const caption = several ? `${what} of layer ${layer.layer}, over the mean ± deviation of clean images; red is more than two deviations away` : `${layer.layer}: ${short(layer.values[0])}; clean images ${short(layer.mean[0])} ± ${short(layer.deviation[0])}`;
+    const numbers = spectral ? "Spectrum |â_n|" : "Numbers";
+    const odd = `${short(Number(layer.oddness.toPrecision(3)))} deviations from clean images`;
+    const caption = several ? `${numbers} of layer ${layer.layer}, ${odd}, over their mean ± deviation; red is more than two deviations away` : `${layer.layer}: ${short(layer.values[0])}; clean images ${short(layer.mean[0])} ± ${short(layer.deviation[0])}`;
     figure.replaceChildren(element("figcaption", {}, caption), ...(several ? [bandChart(layer, spectral ? "order n" : "number")] : []));
   }
   card.querySelector(".bars").append(...buttons.map((button) => {
@@ -141,20 +174,28 @@ function showLayers(card, result) {
     item.append(button);
     return item;
   }));
-  const oddest = result.evidence.reduce((best, layer, place) => (layer.oddness > result.evidence[best].oddness ? place : best), 0);
-  choose(result.evidence[oddest], buttons[oddest]);
+  choose(layers[0], buttons[0]);
+}
+
+// A name whose end stays when it has too little room: names of layers differ at their ends.
+function layerName(name) {
+  const whole = element("span", { class: "where" });
+  whole.append(element("span", { class: "start" }, name.slice(0, -TAIL)), element("span", { class: "end" }, name.slice(-TAIL)));
+  return whole;
 }
 
 function table(evidence) {
   const whole = element("table");
   const head = element("tr");
   const count = Math.max(...evidence.map((layer) => layer.values.length));
-  head.append(element("th", { scope: "col" }, "layer"), element("th", { scope: "col" }, "oddness"));
-  for (let n = 1; n <= count; n += 1) head.append(element("th", { scope: "col" }, guard.evidence === "spectrum" ? `|â_${n}|` : `${n}`));
+  const column = { spectrum: (n) => `|â_${n}|`, margins: (n) => `margin ${n}`, numbers: (n) => `${n}` }[guard.evidence];
+  const fixed = [guard.evidence === "margins" ? "view" : "layer", "raises the score by", "oddness"];
+  head.append(...fixed.map((name) => element("th", { scope: "col" }, name)));
+  for (let n = 1; n <= count; n += 1) head.append(element("th", { scope: "col" }, column(n)));
   whole.append(element("caption", { class: "unseen" }, "The image's numbers, layer by layer"), head);
   for (const layer of evidence) {
     const row = element("tr");
-    row.append(element("th", { scope: "row" }, layer.layer), element("td", {}, short(layer.oddness)), ...layer.values.map((value) => element("td", {}, short(value))));
+    row.append(element("th", { scope: "row" }, layer.layer), element("td", {}, short(layer.push)), element("td", {}, short(layer.oddness)), ...layer.values.map((value) => element("td", {}, short(value))));
     whole.append(row);
   }
   return whole;
@@ -171,18 +212,32 @@ function addAttackButtons(card, sample) {
 
 async function runAttack(sample, attack, buttons) {
   for (const button of buttons) button.disabled = true;
+  const name = `sample ${sample.sample} after ${attack}.png`;
+  const card = newCard(name), start = Date.now();
+  const verdict = card.querySelector(".verdict");
+  const showTime = () => { verdict.textContent = `${attack} is under way, ${Math.round((Date.now() - start) / 1000)} s …`; };
+  const timer = setInterval(showTime, 1000);
+  showTime();
+  card.querySelector(".picture").hidden = true;
+  card.classList.add("busy");
+  card.scrollIntoView({ block: "nearest" });
+  byId("news").textContent = `${attack} attacks sample ${sample.sample}, class ${sample.class_name}`;
   try {
     showError(null);
     const request = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ sample: sample.sample, attack }) };
     const result = await (await call("/v1/demo/attack", request)).json();
     if (!result.success) throw new Error(`${attack} found no 8-bit image near sample ${sample.sample} that misleads the network`);
+    clearInterval(timer);
+    verdict.textContent = "being judged …";
     const bytes = Uint8Array.from(atob(result.image), (letter) => letter.charCodeAt(0));
-    const card = await addImage(new File([bytes], `sample ${sample.sample} after ${attack}.png`, { type: "image/png" }));
     card.querySelector(".attacks").append(element("span", { class: "hint" }, `class ${sample.class_name} attacked; no pixel moved by more than ${short(result.linf)}`));
-    card.scrollIntoView({ block: "nearest" });
+    await addImage(new File([bytes], name, { type: "image/png" }), undefined, card);
   } catch (error) {
+    card.remove();
     showError(error);
   }
+  clearInterval(timer);
+  card.classList.remove("busy");
   for (const button of buttons) button.disabled = false;
 }
 
