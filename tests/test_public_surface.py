@@ -1,9 +1,12 @@
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import benfourier as bf
+from benfourier.cli.main import VERBS
 
 HEAVY = ("numba", "scipy", "sklearn", "foolbox", "matplotlib", "fastapi", "torch", "numpy", "PIL", "rich")
 
@@ -20,6 +23,37 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     assert run(program) == "[]\n"
 
 
+@pytest.mark.parametrize("words", [[], *[[verb.__name__] for verb in VERBS]], ids=lambda words: " ".join(words) or "-")
+def test_help_loads_neither_torch_nor_numba(words: list[str]) -> None:
+    program = f"""
+import sys
+from benfourier.cli.main import main
+try:
+    main({[*words, "--help"]})
+except SystemExit as left:
+    print(left.code, [name for name in ("torch", "numba", "scipy", "numpy", "sklearn") if name in sys.modules])
+"""
+    text = run(program)
+    assert "Usage: benfourier" in text
+    assert text.endswith("\n0 []\n")
+
+
+def test_the_kernel_says_once_that_it_compiles(tmp_path: Path) -> None:
+    program = """
+import torch
+from benfourier.kernels import magnitudes
+magnitudes(torch.rand(2, 1000))
+magnitudes(torch.rand(3, 2000))
+"""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    notices = [
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True)  # noqa: S603
+        for _ in range(2)
+    ]
+    assert [done.stderr for done in notices] == ["compiling the kernel once, about 4 seconds\n", ""]
+    assert [done.stdout for done in notices] == ["", ""]
+
+
 def test_numba_is_loaded_only_when_features_are_computed() -> None:
     program = (
         "import benfourier, sys; [getattr(benfourier, n) for n in benfourier.__all__]; print('numba' in sys.modules)"
@@ -33,6 +67,7 @@ import sys
 sys.modules["numba"] = None  # as if it were not installed
 import torch
 import benfourier as bf
+from benfourier.cli.main import VERBS
 torch.manual_seed(1)
 net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(800, 5))
 classifier, images = bf.Classifier(net, size=12), torch.rand(4, 3, 12, 12)

@@ -10,7 +10,9 @@ memory layout or on the number of threads. Rows of up to SHORT entries are summe
 """
 
 import math
+import multiprocessing
 import os
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any
@@ -18,6 +20,7 @@ from typing import Any
 import numba
 import numpy as np
 import torch
+from numba.core import event
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -260,3 +263,18 @@ def _row_range(first, last, rows, places, centre, rule, table, out):
                 zeros += _count(x[start : start + FLUSH], mean, shift, work, number, offset)
             _add_bins(number, offset, table, sums)
         _finish(sums, len(x), zeros, rule, out[r])
+
+
+class _CompileNotice(event.Listener):
+    """Says on standard error that the kernel compiles; the result is stored, so that it happens once."""
+
+    def on_start(self, event: event.Event) -> None:
+        # processes of a pool compile side by side: one notice each would tell nothing more
+        if event.data["dispatcher"] is _row_range and multiprocessing.parent_process() is None:
+            sys.stderr.write("compiling the kernel once, about 4 seconds\n")
+
+    def on_end(self, event: event.Event) -> None:
+        """Says nothing more."""
+
+
+event.register("numba:compile", _CompileNotice())  # it is triggered only where no stored result fits
