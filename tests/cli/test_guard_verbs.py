@@ -211,6 +211,18 @@ def test_another_rate_can_be_asked_for_without_a_refit(capsys: Capture, here: Pa
     assert (result.code, "that rate needs at least 199" in result.err) == (2, True)
 
 
+def test_a_missing_guard_is_reported_before_the_network_is_loaded(capsys: Capture, here: Path) -> None:
+    verbs: dict[str, list[str | Path]] = {
+        "detect": [here],
+        "calibrate": ["--clean", "digits", "-o", here / "new.bf"],
+        "serve": [],
+    }
+    for verb, words in verbs.items():
+        result = call(capsys, verb, here / "none.bf", *words, "-m", "no_such_module:network")
+        assert result.code == 4
+        assert "none.bf" in result.err
+
+
 def test_a_guard_of_another_network_is_refused_with_code_4(capsys: Capture, here: Path) -> None:
     result = call(capsys, "detect", here / "guard.bf", here, "--model", MODEL)
     assert result.code == 4

@@ -28,10 +28,7 @@ def calibrate(
     Example: `benfourier calibrate guard.bf -m lid-mnist -w lid-mnist.safetensors --clean new_photos -o new.bf`
     """
     output.check_output_path(out, weights=weights, clean=clean)
-    module = options.classifier_from(model, weights, digest, classes=classes).module
-    loaded = bf.load_guard(guard, module, second=options.second_from(second_model))
-    if rate is not None:
-        loaded = loaded.at_rate(rate)
+    loaded = options.guard_from(guard, model, weights, digest, classes, second_model, rate)
     renewed = bf.recalibrate(loaded, bf.read_labelled(loaded.classifier, clean, limit, seed))
     renewed.save(out)
     if json:

@@ -38,10 +38,7 @@ def detect(
 
     Example: `benfourier detect guard.bf photos/ -m lid-mnist -w lid-mnist.safetensors`
     """
-    module = options.classifier_from(model, weights, digest, classes=classes).module
-    loaded = bf.load_guard(guard, module, second=options.second_from(second_model))
-    if rate is not None:
-        loaded = loaded.at_rate(rate)
+    loaded = options.guard_from(guard, model, weights, digest, classes, second_model, rate)
     unreadable: list[bf.UnreadableImage] = []
     records: list[dict[str, Any]] = []
     rejected = False

@@ -59,6 +59,25 @@ def classifier_from(
     return bf.open_classifier(model, weights=weights, digest=digest, classes=classes, seed=seed, **image_options)
 
 
+def guard_from(
+    file: Path,
+    model: str,
+    weights: Path | None,
+    digest: str | None,
+    classes: int | None,
+    second_model: str | None,
+    rate: float | None,
+) -> "bf.Guard":
+    """Returns the guard of a file on its network, at another false-alarm rate if one is given.
+
+    The file is looked at first: a network takes seconds to load.
+    """
+    bf.inspect(file)
+    module = classifier_from(model, weights, digest, classes=classes).module
+    guard = bf.load_guard(file, module, second=second_from(second_model))
+    return guard if rate is None else guard.at_rate(rate)
+
+
 def second_from(model: str | None, weights: Path | None = None) -> "bf.Classifier | None":
     """Returns the other network of a second opinion; None if there is none."""
     if model is None and weights is not None:

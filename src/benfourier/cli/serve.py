@@ -53,6 +53,7 @@ def serve(
         run = bf.serve
     except ModuleNotFoundError as error:
         raise MissingExtraError(f"{error.name} is not installed; run: pip install 'benfourier[serve]'") from error
+    bf.inspect(guard)  # a network takes seconds to load: a missing file is reported before
     body = check_whole("max-megabytes", max_megabytes) * 2**20
     run(
         guard,
