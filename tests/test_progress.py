@@ -86,11 +86,12 @@ def test_the_spinner_is_silent_when_asked(monkeypatch: pytest.MonkeyPatch) -> No
 def test_plain_lines_say_how_far_the_outermost_bar_is(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     monkeypatch.setattr("sys.stderr", stream)
-    with progress.progress_lines(0.01), progress.bar(3, "fits") as advance, progress.bar(1000, "images") as inner:
+    monkeypatch.setattr(progress, "FIRST_SECONDS", 0.05)
+    with progress.progress_lines(), progress.bar(3, "fits") as advance, progress.bar(1000, "images") as inner:
         advance(2, "mbf")
         inner(7)
         wait_for_line(stream)
-    assert re.match(r"0 s: fits: [02] of 3(, mbf)?\n", stream.getvalue())
+    assert re.fullmatch(r"0 s: fits: 2 of 3, [\d.]+ (a second|s each), 0 s left, mbf\n", stream.getvalue())
     assert "images" not in stream.getvalue()
     lines = stream.getvalue().count("\n")
     with progress.bar(3, "later") as advance:
@@ -98,22 +99,50 @@ def test_plain_lines_say_how_far_the_outermost_bar_is(monkeypatch: pytest.Monkey
     assert stream.getvalue().count("\n") == lines
 
 
-def test_pauses_between_plain_lines_grow() -> None:
-    elapsed, lines = 0.0, 0
+def test_plain_lines_name_work_without_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr("sys.stderr", stream)
+    monkeypatch.setattr(progress, "FIRST_SECONDS", 0.05)
+    with progress.progress_lines(), progress.spinner("head, 60 rows"):
+        wait_for_line(stream)
+    assert stream.getvalue() == "0 s: head, 60 rows\n"
+
+
+@pytest.mark.parametrize(
+    ("total", "done", "text"),
+    [
+        (300, 0, "images: 0 of 300"),
+        (3000, 1000, "images: 1,000 of 3,000, 100 a second, 20 s left"),
+        (100, 2, "images: 2 of 100, 5 s each, 8 min left"),
+        (10_000, 2, "images: 2 of 10,000, 5 s each, 13.9 h left"),
+        (None, 1000, "images: 1,000, 100 a second"),
+    ],
+)
+def test_a_plain_line_has_count_rate_and_time_left(
+    monkeypatch: pytest.MonkeyPatch, total: int | None, done: int, text: str
+) -> None:
+    count = progress.Count("images", total, done, start=0.0)
+    monkeypatch.setattr("time.monotonic", lambda: 10.0)
+    assert str(count) == text
+
+
+def test_the_first_plain_line_comes_after_ten_seconds_and_then_one_in_30_or_more() -> None:
+    assert (progress.FIRST_SECONDS, progress.LINE_SECONDS) == (10, 30)
+    elapsed, lines = progress.FIRST_SECONDS, 1
     while elapsed < 3600:
         elapsed += max(progress.LINE_SECONDS, progress.LINE_GROWTH * elapsed)
         lines += 1
-    assert lines <= 25
+    assert lines <= 40
 
 
 def test_there_are_no_plain_lines_on_a_terminal_or_for_silent_bars(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = Terminal()
     monkeypatch.setattr("sys.stderr", stream)
     before = threading.active_count()
-    with progress.progress_lines(0.01):
+    with progress.progress_lines():
         assert threading.active_count() == before
     monkeypatch.setattr("sys.stderr", io.StringIO())
-    with progress.progress_lines(60), progress.bar(3, "silent", show=False) as advance:
+    with progress.progress_lines(), progress.bar(3, "silent", show=False) as advance:
         advance(1)
         assert progress._counts == []
 

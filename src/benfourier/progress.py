@@ -4,11 +4,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Event, Thread
 
-LINE_SECONDS = 30.0  # before the first plain line
-LINE_GROWTH = 0.2  # of the time that has passed: 13 lines in ten minutes, 22 in an hour
+FIRST_SECONDS = 10.0  # before the first plain line: work that is done by then prints none
+LINE_SECONDS = 30.0  # before each further line, in the first five minutes
+LINE_GROWTH = 0.1  # of the time that has passed, after that: 18 lines in ten minutes, 37 in an hour
 
 
 @dataclass(eq=False)
@@ -16,10 +17,11 @@ class Count:
     """What a bar hands out: call it when steps are done."""
 
     label: str
-    total: int
+    total: int | None  # None if it is unknown
     done: int = 0
     note: str = ""
     draw: Callable[["Count"], None] | None = None  # None if no bar is drawn
+    start: float = field(default_factory=time.monotonic)
 
     def __call__(self, n: int, note: str = "") -> None:
         """Counts n more steps; a note that is not empty is shown behind the bar until the next one."""
@@ -28,11 +30,28 @@ class Count:
             self.draw(self)
 
     def __str__(self) -> str:
-        note = f", {self.note}" if self.note else ""
-        return f"{self.label}: {self.done:,} of {self.total:,}{note}"
+        count = f"{self.done:,}" if self.total is None else f"{self.done:,} of {self.total:,}"
+        return ", ".join(filter(None, (f"{self.label}: {count}", self._speed(), self.note)))
+
+    def _speed(self) -> str:
+        """Steps in a second and the time left; nothing before the first step."""
+        seconds = time.monotonic() - self.start
+        if not self.done or seconds <= 0:
+            return ""
+        rate = self.done / seconds
+        speed = f"{rate:.3g} a second" if rate >= 1 else f"{1 / rate:.3g} s each"
+        return speed if self.total is None else f"{speed}, {_duration((self.total - self.done) / rate)} left"
 
 
-_counts: list[Count] | None = None  # bars that are open, outermost first; None while no plain lines are printed
+def _duration(seconds: float) -> str:
+    """A time in the unit in which it is a small number."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+# bars and spinners that are open, outermost first; None while no plain lines are printed
+_counts: list[Count | str] | None = None
 
 
 def visible(show: bool | None) -> bool:
@@ -41,19 +60,15 @@ def visible(show: bool | None) -> bool:
 
 
 @contextmanager
-def bar(total: int, label: str, *, show: bool | None = None) -> Iterator[Count]:
+def bar(total: int | None, label: str, *, show: bool | None = None) -> Iterator[Count]:
     """Yields advance(n, note=""); draws a bar on standard error while the block runs.
 
-    With show=None it is drawn only on a terminal.
+    With show=None it is drawn only on a terminal. A total of None is unknown.
     """
     count = Count(label, total)
     if not visible(show):
-        open_bars = _counts if show is None and _counts is not None else []
-        open_bars.append(count)
-        try:
+        with _counted(count, show):
             yield count
-        finally:
-            open_bars.remove(count)
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -72,7 +87,8 @@ def bar(total: int, label: str, *, show: bool | None = None) -> Iterator[Count]:
 def spinner(label: str, *, show: bool | None = None) -> Iterator[None]:
     """Shows a spinner and the time that has passed on standard error while the block runs, for work without steps."""
     if not visible(show):
-        yield
+        with _counted(label, show):
+            yield
         return
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -84,11 +100,21 @@ def spinner(label: str, *, show: bool | None = None) -> Iterator[None]:
 
 
 @contextmanager
-def progress_lines(seconds: float = LINE_SECONDS) -> Iterator[None]:
+def _counted(work: Count | str, show: bool | None) -> Iterator[None]:
+    """Lets plain lines speak of some work while the block runs, unless it is to be silent."""
+    open_work = _counts if show is None and _counts is not None else []
+    open_work.append(work)
+    try:
+        yield
+    finally:
+        open_work.remove(work)
+
+
+@contextmanager
+def progress_lines() -> Iterator[None]:
     """Prints on standard error now and then how far the outermost bar is, unless standard error is a terminal.
 
-    Args:
-        seconds: between lines, at first; later the pauses grow with the time that has passed.
+    A line holds the time that has passed, and count, rate and time left of the bar. Work of a few seconds prints none.
     """
     global _counts
     if visible(None) or _counts is not None:
@@ -96,7 +122,7 @@ def progress_lines(seconds: float = LINE_SECONDS) -> Iterator[None]:
         return
     _counts = []
     stop = Event()
-    thread = Thread(target=_print_lines, args=(stop, seconds), daemon=True)
+    thread = Thread(target=_print_lines, args=(stop,), daemon=True)
     thread.start()
     try:
         yield
@@ -106,12 +132,12 @@ def progress_lines(seconds: float = LINE_SECONDS) -> Iterator[None]:
         _counts = None
 
 
-def _print_lines(stop: Event, seconds: float) -> None:
+def _print_lines(stop: Event) -> None:
     start = time.monotonic()
-    pause = seconds
+    pause = FIRST_SECONDS
     while not stop.wait(pause):
         elapsed = time.monotonic() - start
-        state = str(_counts[0]) if _counts else "working"
+        state = _counts[0] if _counts else "working"
         sys.stderr.write(f"{elapsed:.0f} s: {state}\n")
         sys.stderr.flush()
-        pause = max(seconds, LINE_GROWTH * elapsed)
+        pause = max(LINE_SECONDS, LINE_GROWTH * elapsed)

@@ -1,6 +1,7 @@
 """`fit`, `detect` and `info`, on small digits."""
 
 import json
+import re
 import sys
 from copy import deepcopy
 from dataclasses import replace
@@ -18,6 +19,7 @@ from sklearn.datasets import load_digits
 from torch import Tensor
 
 import benfourier as bf
+from benfourier import progress
 from benfourier.models.weights import save_weights, weights_digest
 from tests.attacks.trained import TRAIN
 from tests.cli.calling import Outcome, call
@@ -221,6 +223,20 @@ def test_a_missing_guard_is_reported_before_the_network_is_loaded(capsys: Captur
         result = call(capsys, verb, here / "none.bf", *words, "-m", "no_such_module:network")
         assert result.code == 4
         assert "none.bf" in result.err
+
+
+def test_plain_lines_of_progress_leave_standard_output_alone(
+    capsys: Capture, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pictures(here / "many", toys().tested.clean.repeat(20, 1, 1, 1))
+    words = ("detect", here / "guard.bf", here / "many", "-m", MODEL, "-w", here / "w.safetensors", "--json")
+    silent = call(capsys, *words)
+    monkeypatch.setattr(progress, "FIRST_SECONDS", 0.02)
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.02)
+    result = call(capsys, *words)
+    assert result.json == silent.json
+    assert silent.err == ""
+    assert re.search(r"^\d+ s: checked: [\d,]+, [\d.e+]+ a second$", result.err, re.MULTILINE)
 
 
 def test_a_guard_of_another_network_is_refused_with_code_4(capsys: Capture, here: Path) -> None:

@@ -189,7 +189,7 @@ class AttackCache:
         """Returns the attacked images; those that are misclassified without an attack count as failed."""
         parts: list[Arrays] = []
         start, cached = time.perf_counter(), 0
-        with progress.bar(len(images), label, show=self.show_progress) as advance:
+        with progress.bar(len(images), f"attack {label}", show=self.show_progress) as advance:
             for first in range(0, len(images), self.chunk):
                 chunk = images.take(range(first, min(first + self.chunk, len(images))))
                 part, known = fetch(self.cache, self.key(attack, chunk), partial(self._attack_chunk, attack, chunk))

@@ -42,7 +42,9 @@ def detect(
     unreadable: list[bf.UnreadableImage] = []
     records: list[dict[str, Any]] = []
     rejected = False
-    for name, verdict in _verdicts(loaded, _image_inputs(images, unreadable), unreadable, batch):
+    # verdicts that run over a terminal are progress enough, and a bar would break their lines
+    show = None if json or not sys.stdout.isatty() else False
+    for name, verdict in _verdicts(loaded, _image_inputs(images, unreadable), unreadable, batch, show):
         rejected |= not verdict.accepted
         if json:
             records.append(verdict_json(name, verdict))
@@ -57,7 +59,11 @@ def detect(
 
 
 def _verdicts(
-    guard: "bf.Guard", inputs: Iterable[Path | bytes], unreadable: "list[bf.UnreadableImage]", batch: int
+    guard: "bf.Guard",
+    inputs: Iterable[Path | bytes],
+    unreadable: "list[bf.UnreadableImage]",
+    batch: int,
+    show_progress: bool | None,
 ) -> "Iterator[tuple[str, bf.Verdict]]":
     """Yields names of images that can be read with their verdicts; the others are added to unreadable."""
     waiting: list[str] = []  # names of images that the guard has taken and not yet judged
@@ -75,7 +81,7 @@ def _verdicts(
                 waiting.append(name)
                 yield image
 
-    for verdict in guard.stream(read(), batch=batch):
+    for verdict in guard.stream(read(), batch=batch, show_progress=show_progress):
         yield waiting.pop(0), verdict
 
 

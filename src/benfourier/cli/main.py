@@ -6,7 +6,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from benfourier import __version__
+import benfourier as bf
 from benfourier.cli.attack import attack
 from benfourier.cli.bench import bench
 from benfourier.cli.calibrate import calibrate
@@ -39,18 +39,21 @@ app = typer.Typer(
 
 def _print_version(asked: bool) -> None:
     if asked:
-        typer.echo(f"benfourier {__version__}")
+        typer.echo(f"benfourier {bf.__version__}")
         raise typer.Exit
 
 
 @app.callback()
 def root(
+    context: typer.Context,
     show_version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave.")
     ] = False,
     debug: Annotated[bool, typer.Option(DEBUG, help="Show the traceback of an error; works after a verb too.")] = False,
 ) -> None:
     """Detect adversarial images: fit a guard to an image classifier, check images, evaluate detectors."""
+    if context.invoked_subcommand != serve.__name__:  # it has a log, and no end
+        context.with_resource(bf.progress_lines())
 
 
 for verb in VERBS:

@@ -145,7 +145,7 @@ def _run_trials(
         entry.method.prepare(data.classifier, FitData(data.example_sets[data.source][0], clean, data.work_dir, show))
     waiting = [tuple(group) for _, group in groupby(missing, key=lambda trial: trial.fit)]
     load = partial(EvaluationData.load, plan=data.plan, cache=data.cache)
-    with work_folder(data.cache) as folder, progress.bar(len(waiting), "fits", show=show) as advance:
+    with work_folder(data.cache) as folder, progress.bar(len(missing), "trials", show=show) as advance:
         for task, result in executor.run(run_task, SavedFolder(data, folder, load), waiting):
             if isinstance(result, TaskFailure):
                 for trial in task:
@@ -153,7 +153,7 @@ def _run_trials(
             else:
                 for record in result:
                     writer.add(record)
-            advance(1, f"{task[0].detector} fitted to {', '.join(task[0].fitted)}")
+            advance(len(task), f"{task[0].detector} fitted to {', '.join(task[0].fitted)}")
 
 
 def _run_studies(data: EvaluationData, writer: LedgerWriter, show: bool | None) -> None:

@@ -23,7 +23,13 @@ class Timing:
 
 
 def bench(
-    classifier: Classifier, guard: Guard | None = None, *, batch: int = 8, rounds: int = 11, threads: int | None = None
+    classifier: Classifier,
+    guard: Guard | None = None,
+    *,
+    batch: int = 8,
+    rounds: int = 11,
+    threads: int | None = None,
+    show_progress: bool | None = None,
 ) -> Timing:
     """Returns how long a network takes alone, with the features of all its layers, and behind a guard.
 
@@ -35,6 +41,7 @@ def bench(
         batch: images at once.
         rounds: in which all take turns, after one that is not counted.
         threads: that torch may use; None leaves them as they are.
+        show_progress: True or False to force the bar; None draws it on a terminal.
     """
     check_whole("batch", batch)
     check_whole("rounds", rounds)
@@ -48,7 +55,7 @@ def bench(
     if guard is not None:
         calls["behind the guard"] = lambda: guard.check(images, batch=batch, show_progress=False)
     with torch.no_grad():
-        seconds = median_seconds(calls, rounds)
+        seconds = median_seconds(calls, rounds, show_progress=show_progress)
     layers = classifier.layers()
     return Timing(
         ms_per_image={name: 1000 * value / batch for name, value in seconds.items()},

@@ -168,17 +168,25 @@ class Guard:
         """
         return self.judge(_check_images(self.classifier, images), batch=batch, show_progress=show_progress)
 
-    def stream(self, images: Iterable[Tensor], *, batch: int = 16) -> Iterator[Verdict]:
+    def stream(
+        self, images: Iterable[Tensor], *, batch: int = 16, show_progress: bool | None = False
+    ) -> Iterator[Verdict]:
         """Returns an iterator over one verdict per image, in order; it reads at most batch images ahead.
 
         Args:
             images: each a floating tensor (C, H, W) within the classifier's bounds, of any size that the network takes.
             batch: images at once.
+            show_progress: True to count the images on standard error; None counts them on a terminal.
         """
-        size, source = check_whole("batch", batch), iter(images)
-        parts = iter(lambda: list(islice(source, size)), [])  # until none is left
-        checked = (_check_images(self.classifier, part, first=size * place) for place, part in enumerate(parts))
-        return (verdict for part in checked for verdict in self.judge(part, batch=size))
+        return self._verdicts(iter(images), check_whole("batch", batch), show_progress)
+
+    def _verdicts(self, images: Iterator[Tensor], size: int, show_progress: bool | None) -> Iterator[Verdict]:
+        with progress.bar(None, "checked", show=show_progress) as advance:
+            first = 0
+            while part := list(islice(images, size)):
+                yield from self.judge(_check_images(self.classifier, part, first=first), batch=size)
+                first += len(part)
+                advance(len(part))
 
     def evidence(self, features: Floats) -> list[LayerEvidence]:
         """Returns the features (D,) of one image, layer by layer in firing order, beside those of clean images."""

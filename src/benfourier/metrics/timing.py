@@ -6,6 +6,8 @@ from random import Random
 from statistics import median
 from typing import Any
 
+from benfourier import progress
+
 
 def seconds_of(call: Callable[[], object]) -> float:
     """Returns how long a call takes, never 0."""
@@ -15,7 +17,11 @@ def seconds_of(call: Callable[[], object]) -> float:
 
 
 def seconds_in_turns(
-    calls: Mapping[str, Callable[[], object]], rounds: int, *, rounds_of: Mapping[str, int] | None = None
+    calls: Mapping[str, Callable[[], object]],
+    rounds: int,
+    *,
+    rounds_of: Mapping[str, int] | None = None,
+    show_progress: bool | None = False,
 ) -> dict[str, list[float]]:
     """Returns the seconds of each call in each of its rounds, after one round that is not counted.
 
@@ -25,11 +31,13 @@ def seconds_in_turns(
     limits = {name: min(rounds, (rounds_of or {}).get(name, rounds)) for name in calls}
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     order = list(calls)
-    for turn in range(-1, rounds):
-        Random(turn).shuffle(order)  # noqa: S311  which order it is does not matter
-        for name in order:
-            if turn < limits[name] and (turn >= 0 or limits[name] == rounds):
-                seconds[name].append(seconds_of(calls[name]))
+    with progress.bar(rounds + 1, "rounds", show=show_progress) as advance:
+        for turn in range(-1, rounds):
+            Random(turn).shuffle(order)  # noqa: S311  which order it is does not matter
+            for name in order:
+                if turn < limits[name] and (turn >= 0 or limits[name] == rounds):
+                    seconds[name].append(seconds_of(calls[name]))
+            advance(1)
     return {name: times[-limits[name] :] for name, times in seconds.items()}  # without the first round
 
 
