@@ -20,8 +20,8 @@ def blocks(page: str) -> list[str]:
     return re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
 
 
-@pytest.mark.parametrize("command", ["make quickstart", "make test"])
-def test_the_readme_shows_the_two_commands(command: str) -> None:
+@pytest.mark.parametrize("command", ["make quickstart", "make reproduce", "make test"])
+def test_the_readme_shows_the_commands(command: str) -> None:
     assert f"\n{command}\n" in README
 
 

@@ -20,7 +20,7 @@ from benfourier.store.vocabulary import BASELINE, MBF, ProtocolName
 from tools.experiments import CHANCE, Comparison, Experiment, compare, facts, has_cell
 from tools.notes import Note, Notes, Place, check_notes, closest, read_notes
 
-QUICKSTART = "quickstart"  # not an experiment: everyone's own run makes it
+REPRODUCTION = "reproduce"  # not an experiment: everyone's own run makes it
 SAME_ATTACK = ProtocolName.SAME_ATTACK
 ATTACKS = ("bim", "r-pgd", "deepfool", "cw-l2")  # of the first table
 INTRO = """# Results
@@ -69,7 +69,7 @@ MAX_ROWS = 15  # of tables on the page; an ablation's are in its report
 class Project:
     """All experiments, in the order of the paper's databases, and the notes."""
 
-    experiments: tuple[Experiment, ...]  # all but the quickstart's
+    experiments: tuple[Experiment, ...]  # all but `make reproduce`
     notes: Notes  # written by hand
 
 
@@ -81,7 +81,7 @@ def load(root: Path) -> Project:
         results = Results.from_records(read(path), notes.experiments.get(path.stem, {}).get("paper"))
         if results.runs or not results.is_empty:
             experiments.append(Experiment(path.stem, results))
-    shown = [each for each in experiments if each.name != QUICKSTART]
+    shown = [each for each in experiments if each.name != REPRODUCTION]
     for name in notes.experiments:
         if name not in [each.name for each in shown]:
             names = ", ".join(each.name for each in shown) or "none"

@@ -72,7 +72,7 @@ def test_json_holds_the_same_tables(capsys: Capture, ledger: Path) -> None:
 
 
 def test_all_prints_every_table_and_the_short_report_only_the_main_ones(capsys: Capture, ledger: Path) -> None:
-    short, full = (call(capsys, "report", ledger, *words).out for words in ((), ("--all",)))
+    short, full = (call(capsys, "report", ledger, *words).out for words in ((), ("--full",)))
     assert "Worst AUROC under each kind of attack, %" in short
     assert "Milliseconds per image" not in short
     assert "Milliseconds per image" in full
@@ -88,8 +88,8 @@ def test_markdown_is_written_into_a_new_folder(capsys: Capture, ledger: Path, tm
 
 
 def test_the_papers_database_can_be_chosen(capsys: Capture, ledger: Path) -> None:
-    assert "the paper's numbers for svhn" in call(capsys, "report", ledger, "--paper", "svhn", "--all").out
-    assert "the paper's numbers for" not in call(capsys, "report", ledger, "--paper", "none", "--all").out
+    assert "the paper's numbers for svhn" in call(capsys, "report", ledger, "--paper", "svhn", "--full").out
+    assert "the paper's numbers for" not in call(capsys, "report", ledger, "--paper", "none", "--full").out
 
 
 def test_an_unknown_database_is_refused(capsys: Capture, ledger: Path) -> None:

@@ -15,7 +15,8 @@ from benfourier.store.vocabulary import RATES, ProtocolName, StudyName
 from tests.evaluation.tiny import PLAN, changed, plan_in
 
 ROOT = Path(__file__).parents[2]
-PLANS = sorted(file for file in (ROOT / "experiments").glob("*.toml") if file.name not in ("notes.toml", "paper.toml"))
+NO_EXPERIMENTS = ("notes.toml", "paper.toml", "reproduce.toml")
+PLANS = sorted(file for file in (ROOT / "experiments").glob("*.toml") if file.name not in NO_EXPERIMENTS)
 STRENGTHS = sorted(file for file in (ROOT / "experiments" / "strengths").glob("*.toml") if file.name != "common.toml")
 
 

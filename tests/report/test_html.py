@@ -23,7 +23,7 @@ RENAMED = {
     "the disk is full": SCRIPT,
 }
 MAKER = Maker(rows=30, layers=("features.0", SCRIPT), renamed=RENAMED)
-QUICKSTART = Path(__file__).parents[2] / "experiments" / "results" / "quickstart.jsonl"
+REPRODUCTION = Path(__file__).parents[2] / "experiments" / "results" / "reproduce.jsonl"
 VOID = {"meta", "img", "br", "path", "use", "circle", "rect"}
 
 
@@ -169,6 +169,6 @@ def test_every_section_but_the_first_is_folded(html: str) -> None:
     assert "<details open" not in html
 
 
-def test_the_page_of_the_quickstart_is_small() -> None:
-    html = page(build(Results.from_records(read(QUICKSTART))), QUICKSTART, show_progress=False)
+def test_the_page_of_the_paper_in_small_is_small() -> None:
+    html = page(build(Results.from_records(read(REPRODUCTION))), REPRODUCTION, show_progress=False)
     assert len(html.encode()) <= 400_000

@@ -20,7 +20,7 @@ from tests.report.ledgers import HOSTILE, SCRIPT, Maker
 RENAMED = {"bim": HOSTILE, "mbf": f"a|b\n{SCRIPT}", "plan": "[red]x"}
 RESULTS = Results.from_records(Maker(rows=40, renamed=RENAMED).records())
 REPORT = build(RESULTS)
-QUICKSTART = Path(__file__).parents[2] / "experiments" / "results" / "quickstart.jsonl"
+REPRODUCTION = Path(__file__).parents[2] / "experiments" / "results" / "reproduce.jsonl"
 
 
 def printed(report: Report, width: int, *, compact: bool = False) -> str:
@@ -66,7 +66,7 @@ def test_a_narrow_terminal_shows_all_tables_and_takes_names_as_they_are() -> Non
 
 
 def test_a_terminal_report_fits_on_a_screen() -> None:
-    report = build(Results.from_records(read(QUICKSTART)), TERMINAL)
+    report = build(Results.from_records(read(REPRODUCTION)), TERMINAL)
     lines = printed(report, render.WIDTH, compact=True).splitlines()
     assert len(lines) <= 25
     assert " has the best worst case of " in lines[2]

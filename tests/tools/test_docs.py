@@ -17,7 +17,7 @@ from tools.docs import ROOT, fill, main, outdated
 @pytest.fixture(scope="module", name="project")
 def project_of_one_experiment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     records = list(Maker(rows=40).records())
-    folder = root(tmp_path_factory.mktemp("project"), cifar10=records, quickstart=records)
+    folder = root(tmp_path_factory.mktemp("project"), cifar10=records, reproduce=records)
     assert main(["--root", str(folder)]) == 0
     return folder
 

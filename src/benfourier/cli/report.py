@@ -25,13 +25,13 @@ def report(
             "`mnist`, `cifar10-vgg19` or `none`. Guessed from data and network if not given.",
         ),
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Print every table, with intervals and notes.")] = False,
+    everything: Annotated[bool, typer.Option("--full", help="Print every table, with intervals and notes.")] = False,
     show: Annotated[bool, typer.Option("--open", help="Open the page in a browser; needs --out.")] = False,
     json: options.Json = False,
 ) -> None:
     """Show what an evaluation found, beside the paper's numbers; from the ledger alone.
 
-    One sentence and one table are printed: the best detector, how good each is at its worst, and what it costs. --all
+    One sentence and one table are printed: the best detector, how good each is at its worst, and what it costs. --full
     prints the rest. --out writes a page with figures, which needs `pip install 'benfourier[report]'`.
 
     Example: `benfourier report mnist.jsonl`

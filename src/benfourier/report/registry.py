@@ -25,7 +25,7 @@ class Audience(StrEnum):
 
     TERMINAL = "terminal"  # what fits on a screen
     DOCS = "docs"  # docs/results.md
-    FULL = "full"  # everything: the page, Markdown, JSON and --all
+    FULL = "full"  # everything: the page, Markdown, JSON and --full
 
 
 TERMINAL, DOCS, FULL = Audience

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table as Drawing
 
-WIDTH = 140  # columns, where the terminal does not say how many it has
+WIDTH = 120  # columns, where the terminal does not say how many it has
 STYLES = {BEST: "bold", BELOW: "red", FEW: "dim", MISSING: "dim"}
 COMPACT_NOTE = (
-    f"▼ significantly below {BASELINE}. Intervals, notes and all tables: `benfourier report --all`; "
+    f"▼ significantly below {BASELINE}. All tables, with notes: `benfourier report --full`; "
     "figures: `--out report.html`."
 )
 ESCAPES = {"<": "&lt;", ">": "&gt;", "&": "&amp;"} | {letter: f"\\{letter}" for letter in "\\|*_`[]#"}
