@@ -130,11 +130,6 @@ def test_layers_are_those_of_version_0_1(name: str) -> None:
     assert layers == EXPECTED[name]
 
 
-def test_a_module_wrapped_for_several_devices_is_observed_inside() -> None:
-    classifier = bf.Classifier(nn.DataParallel(seeded(plain)), size=12, channels=3)
-    assert classifier.layer_names() == [f"module.{name}" for name in OBSERVED[:-1]] + ["soft-max"]
-
-
 def linear_logits(logits: Tensor) -> tuple[bf.Classifier, Tensor]:
     """A classifier, and images for which it returns exactly these logits."""
     classes = logits.shape[1]

@@ -21,6 +21,7 @@ from benfourier.detectors.method import FitData, Method, check_supplied
 from benfourier.detectors.state import State
 from benfourier.errors import FitError, InputError, OptionError
 from benfourier.models.classifier import Classifier, check_classifier
+from benfourier.models.forward import leave_out_unsteady_layers
 from benfourier.models.weights import weights_digest
 from benfourier.store.vocabulary import MIN_SOURCES
 
@@ -70,6 +71,8 @@ def fit(
         )
     check_supplied(chosen, supplied or {})
     _check(chosen, classifier, examples, clean)
+    every = [part.images.images for part in examples.parts()] + ([] if clean is None else [clean.images])
+    leave_out_unsteady_layers(classifier, every, show_progress=show_progress)
     fitted, held_out = _split(chosen, examples)
     distinct = None if clean is None else with_distinct_ids(clean, examples)
     folder = None if work_dir is None else Path(work_dir)

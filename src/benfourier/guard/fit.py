@@ -14,6 +14,7 @@ from benfourier.guard.card import measure
 from benfourier.guard.guard import RULES, Guard
 from benfourier.metrics.thresholds import check_enough, least_images
 from benfourier.models.classifier import Classifier
+from benfourier.models.forward import leave_out_unsteady_layers
 from benfourier.store.vocabulary import SECOND
 
 # Share of the examples' source images that the card is measured on, and that set the thresholds if no others are given;
@@ -60,6 +61,7 @@ def fit_guard(
     fitted, held_out = examples.take(parts["fit"], "fit"), examples.take(parts["held out"], "held out")
     thresholds = held_out.clean if clean is None else clean
     check_enough(false_alarm_rate, len(thresholds), RULES)  # before the fit, which may take minutes
+    leave_out_unsteady_layers(classifier, [thresholds, held_out.clean], show_progress=show_progress)
     detector = fit(
         method,
         classifier,

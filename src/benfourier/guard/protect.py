@@ -29,7 +29,7 @@ from benfourier.guard.inputs import Images, classifier_and_images
 from benfourier.guard.rates import rate_of
 from benfourier.metrics.thresholds import check_enough
 from benfourier.models.classifier import Classifier
-from benfourier.models.forward import batch_size
+from benfourier.models.forward import batch_size, leave_out_unsteady_layers
 from benfourier.store.card import percent
 from benfourier.store.records import Estimate
 from benfourier.store.vocabulary import SECOND
@@ -92,6 +92,7 @@ def protect(
     logits, seconds = _logits(classifier, data.images, show_progress)
     accuracy = check_labels(logits, data.labels, classifier.classes, say)
     count = min(len(data) // 2, _sources(_seconds(budget), seconds, len(methods), say))
+    leave_out_unsteady_layers(classifier, [data.images], show_progress=show_progress)
     sources, others = data.take(range(count)), data.take(range(count, len(data)))
     cut = round(THRESHOLDS * len(others))
     check_enough(false_alarm_rate, cut, RULES)

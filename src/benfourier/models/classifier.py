@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from benfourier.data.open_source import open_source
 from benfourier.data.sources import Source
 from benfourier.errors import ClassifierError, ImageError, OptionError, check_choice, check_whole
 from benfourier.models.layers import TRIAL, Layer, LayerList, LayerSelection, find_layers, select_layers
-from benfourier.models.module import eval_mode, logits_of
+from benfourier.models.module import bare_module, eval_mode, logits_of
 
 CACHE = 64  # layer lists that a classifier holds, one for each shape, device and dtype
 UNKNOWN_SHAPE = "the shape of the images is unknown; give the Classifier its size= and channels="
@@ -24,7 +24,8 @@ class Classifier:
     """Any torch.nn.Module classifier, used in eval mode and left exactly as it was.
 
     Args:
-        module: Maps images (N, C, H, W) to logits (N, classes), or to an output with `.logits`.
+        module: Maps images (N, C, H, W) to logits (N, classes), or to an output with `.logits`. What torch.compile,
+            DataParallel or DistributedDataParallel wrap around it is taken off.
         bounds: Least and greatest pixel value of the images.
         mean: Per channel, subtracted from images before the module sees them.
         std: Per channel, divides images before the module sees them.
@@ -70,7 +71,7 @@ class Classifier:
         for name, count in counts.items():
             if count != channels:
                 raise OptionError(f"{name} has {count} values for {channels} channels", name)
-        values: dict[str, Any] = {"module": module, "bounds": limits, **scaling, "classes": classes}
+        values: dict[str, Any] = {"module": bare_module(module), "bounds": limits, **scaling, "classes": classes}
         values |= {"size": check_size(size), "channels": channels, "resize": resize, "_layer_lists": {}}
         for name, value in values.items():
             object.__setattr__(self, name, value)
@@ -117,6 +118,12 @@ class Classifier:
             for key in list(lists)[:-CACHE]:
                 lists.pop(key, None)
         return lists[(own, *now)]
+
+    def leave_out(self, shape: Sequence[int], names: Sequence[str]) -> None:
+        """Takes layers out of the list for images of shape (C, H, W), so that no detector observes them."""
+        layer_list = self.layer_list(shape)
+        steady = tuple(layer for layer in layer_list.layers if layer.name not in names)
+        self._layer_lists[(tuple(shape), self.device, self.dtype)] = replace(layer_list, layers=steady)
 
     def _own_shape(self, shape: Sequence[int] | None) -> tuple[int, ...] | None:
         """The shape, or else the classifier's own (C, H, W); None if it is unknown."""

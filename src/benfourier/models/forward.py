@@ -5,12 +5,13 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from benfourier import progress
 from benfourier.errors import ActivationError, check_whole
 from benfourier.models.classifier import Classifier
-from benfourier.models.layers import INPUT, SOFTMAX, LayerRecorder
+from benfourier.models.layers import INPUT, SOFTMAX, LayerRecorder, warn_unobserved
 from benfourier.models.module import eval_mode, logits_of, softmax
 
 __all__ = ["INPUT", "MEMORY", "SOFTMAX", "Observation", "Observer", "batch_size", "observe"]
@@ -48,6 +49,8 @@ def observe(classifier: Classifier, images: Tensor, observers: Sequence[Observer
     names = [frozenset(observer.layers) for observer in observers]
 
     def record(layer: str, _: object, activation: Tensor) -> None:
+        if len(activation) != len(images):  # some images went another way
+            return
         for observer, own, reduced in zip(observers, names, values, strict=True):
             if layer in own:
                 reduced[layer] = observer.reduce(layer, activation)
@@ -65,6 +68,43 @@ def observe(classifier: Classifier, images: Tensor, observers: Sequence[Observer
         problem = f"layers {missing[:5]} did not fire for this batch, though they did before"
         raise ActivationError(f"{problem}; observe layers that every image passes, or fit the detector again")
     return Observation(logits, tuple(values))
+
+
+def leave_out_unsteady_layers(
+    classifier: Classifier, images: Sequence[Tensor], *, show_progress: bool | None = None
+) -> None:
+    """Takes layers that do not fire for every image, alone and in a batch, out of the classifier's list, and warns.
+
+    Images (N, C, H, W) are of one shape in each item. Only a module that reads numbers of its tensors is run.
+    """
+    shapes = {tuple(part.shape[1:]) for part in images}
+    for shape in shapes:
+        layer_list = classifier.layer_list(shape)
+        if not layer_list.may_branch:
+            continue
+        parts = [part for part in images if tuple(part.shape[1:]) == shape]
+        steady = {layer.name for layer in layer_list.layers}
+        for part in parts:
+            for size in (1, None):
+                for rows in batch_slices(classifier, part, size, label="control flow", show_progress=show_progress):
+                    steady &= _firing_layers(classifier, part[rows], layer_list.memory_format) | {SOFTMAX}
+        unsteady = [layer.name for layer in layer_list.layers if layer.name not in steady]
+        if unsteady:
+            classifier.leave_out(shape, unsteady)
+            warn_unobserved(classifier.module, "that do not fire for every image", unsteady)
+
+
+def _firing_layers(classifier: Classifier, images: Tensor, layout: torch.memory_format) -> set[str]:
+    """Names of the layers that fire for all images of a batch."""
+    names = set()
+
+    def record(layer: str, _: object, activation: Tensor) -> None:
+        if len(activation) == len(images):
+            names.add(layer)
+
+    with torch.no_grad(), eval_mode(classifier.module), LayerRecorder(classifier.module, record):
+        classifier.module(classifier.prepare(images, layout))
+    return names
 
 
 def batch_size(classifier: Classifier, shape: Sequence[int], *, gradients: bool = False, memory: int = MEMORY) -> int:

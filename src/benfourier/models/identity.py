@@ -32,13 +32,13 @@ def classifier_digest(classifier: Classifier, shape: tuple[int, ...]) -> str:
         logits = classifier.logits(classifier.noise(NOISE_IMAGES, shape))
     scaling = repr((classifier.bounds, classifier.mean, classifier.std))
     module = (weights_digest(classifier.module), repr(classifier.module))
-    layers = [layer.name for layer in classifier.layer_list(shape).layers]
+    layers = classifier.layer_list(shape).names
     return digest_of((*machine, scaling, *module, *layers, logits.double().cpu().numpy()))
 
 
 def describe_classifier(classifier: Classifier) -> dict[str, Any]:
     """Returns what a file holds to know a classifier again: its weights' digest, layers, and the images it takes."""
-    description = {"weights": weights_digest(classifier.module), "layers": classifier.layer_names(pass_through=True)}
+    description = {"weights": weights_digest(classifier.module), "layers": list(classifier.layer_list().names)}
     for name in (*IMAGE_OPTIONS, "classes"):
         value = getattr(classifier, name)
         description[name] = value if value is None or name in ("channels", "resize") else list(value)

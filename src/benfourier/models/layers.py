@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any, Self
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -20,12 +21,17 @@ from benfourier.models.module import eval_mode, is_pass_through, leaf_modules, l
 
 INPUT = "input-image"  # layer name of the images themselves, as they enter the module
 SOFTMAX = "soft-max"  # layer name of the posteriors, float64
+# by which a module turns numbers of a tensor into Python's, on which its control flow may then depend
+READS = frozenset("__bool__ __float__ __int__ __index__ item tolist numpy __array__ equal allclose is_nonzero".split())
+# by which it selects images, so that fewer leave than enter
+SELECTS = frozenset("nonzero argwhere masked_select unique".split())
 TRIAL = 3  # images in the trial pass: an odd number, so that other first dimensions are not taken for it
 # operators by the names that torch gives them, to the names of the operators
 _ALIASES = {"rsub": "sub", "div": "truediv", "rdiv": "truediv", "rtruediv": "truediv", "rpow": "pow"}
 
 LayerSelector = str | type[nn.Module]
 LayerSelection = LayerSelector | Sequence[LayerSelector] | None
+_messages: WeakKeyDictionary[nn.Module, set[str]] = WeakKeyDictionary()  # warnings of each module so far
 Record = Callable[[str, object, Tensor], None]  # name of the layer, its module or function's name, its activation
 
 
@@ -51,6 +57,8 @@ class LayerList:
     layers: tuple[Layer, ...]  # everything that fires, in order; the soft-max is last
     memory_format: torch.memory_format  # layout in which images enter
     unobserved: tuple[str, ...]  # modules whose first dimension does not count images
+    names: tuple[str, ...]  # of everything that fired in the trial pass: `layers` may become fewer at a fit
+    may_branch: bool  # the module reads numbers of its tensors, so that other layers may fire for other images
 
 
 class LayerRecorder(TorchFunctionMode):
@@ -133,6 +141,23 @@ class LayerRecorder(TorchFunctionMode):
             self._depth -= 1
 
 
+class TrialRecorder(LayerRecorder):
+    """Also notes whether the module reads numbers of its tensors, which other passes need not know."""
+
+    may_branch = False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.may_branch |= _reads_numbers(getattr(func, "__name__", ""), args)
+        return super().__torch_function__(func, types, args, kwargs)
+
+
+def _reads_numbers(function: str, args: Sequence[Any]) -> bool:
+    if function in ("__getitem__", "__setitem__"):  # a mask selects images
+        places = args[1] if isinstance(args[1], tuple) else (args[1],)
+        return any(isinstance(place, Tensor) and place.dtype == torch.bool for place in places)
+    return function in READS or function in SELECTS or (function == "where" and len(args) == 1)
+
+
 def find_layers(module: nn.Module, trial: Tensor) -> LayerList:
     """Returns what fires for images such as the trial ones, (TRIAL, C, H, W) as they enter the module.
 
@@ -148,16 +173,25 @@ def find_layers(module: nn.Module, trial: Tensor) -> LayerList:
         fast = trial.contiguous(memory_format=torch.channels_last)
         if trial.device.type == "cpu" and _agrees(module, fast, logits):
             layout, trial = torch.channels_last, fast
-        layers, unobserved = _record_layers(module, trial)
+        layers, unobserved, may_branch = _record_layers(module, trial)
     if unobserved:
-        names = ", ".join(unobserved[:8]) + (", …" if len(unobserved) > 8 else "")
-        reason = "has layers whose first dimension does not count images, so they are not observed"
-        warnings.warn(f"{type(module).__name__} {reason}: {names}", UnobservedLayerWarning, stacklevel=4)
-    return LayerList(layers, layout, unobserved)
+        warn_unobserved(module, "whose first dimension does not count images", unobserved)
+    return LayerList(layers, layout, unobserved, tuple(layer.name for layer in layers), may_branch)
 
 
-def _record_layers(module: nn.Module, trial: Tensor) -> tuple[tuple[Layer, ...], tuple[str, ...]]:
-    """The layers in firing order, and the names of modules whose output is not one row per image."""
+def warn_unobserved(module: nn.Module, reason: str, layers: Sequence[str]) -> None:
+    """Warns of layers that are not observed, once for each module and message."""
+    names = ", ".join(layers[:8]) + (", …" if len(layers) > 8 else "")
+    message = f"{type(module).__name__} has layers {reason}, so they are not observed: {names}"
+    # Python's own memory of warnings is lost whenever somebody changes a filter
+    if message not in _messages.setdefault(module, set()):
+        _messages[module].add(message)
+        # of no file, whose line Python would print too
+        warnings.warn_explicit(message, UnobservedLayerWarning, "benfourier", 1)
+
+
+def _record_layers(module: nn.Module, trial: Tensor) -> tuple[tuple[Layer, ...], tuple[str, ...], bool]:
+    """The layers in firing order, modules whose output is not one row per image, and whether it may branch."""
     layers: list[Layer] = []
     unobserved: list[str] = []
 
@@ -169,12 +203,12 @@ def _record_layers(module: nn.Module, trial: Tensor) -> tuple[tuple[Layer, ...],
         elif kind and not is_pass_through(source):
             unobserved.append(name)
 
-    with LayerRecorder(module, record):
+    with TrialRecorder(module, record) as recorder:
         output = module(trial.clone())
     if not layers:
         raise ClassifierError("no layer of the module fired; it must consist of torch.nn modules that are called")
     record(SOFTMAX, SOFTMAX, softmax(logits_of(output, len(trial))))
-    return tuple(layers), tuple(unobserved)
+    return tuple(layers), tuple(unobserved), recorder.may_branch
 
 
 def _agrees(module: nn.Module, images: Tensor, expected: Tensor) -> bool:

@@ -26,6 +26,38 @@ if hasattr(os, "register_at_fork"):  # a child has none of the threads that may 
     os.register_at_fork(after_in_child=_locks.clear)
 
 
+def bare_module(module: nn.Module) -> nn.Module:
+    """Returns the module without what torch.compile or data parallelism wraps around it.
+
+    Raises ClassifierError if a part runs outside Python, where its layers cannot be observed.
+    """
+    while (inner := _inner_module(module)) is not None:
+        module = inner
+    for name, part in module.named_modules():
+        way = _way_outside(part)
+        if way:
+            place = f"{name}, a part of {type(module).__name__}," if name else f"the {type(module).__name__}"
+            raise ClassifierError(f"{place} is {way}: its layers cannot be observed; pass the module before that")
+    return module
+
+
+def _inner_module(module: nn.Module) -> nn.Module | None:
+    """The module inside a wrapper; None if it is no wrapper."""
+    if isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel):
+        inner: nn.Module = module.module
+        return inner
+    return getattr(module, "_orig_mod", None)  # what torch.compile returns; its class is slow to import
+
+
+def _way_outside(part: nn.Module) -> str:
+    """How a module runs outside Python; empty if it does not."""
+    if isinstance(part, torch.jit.ScriptModule):
+        return "scripted or traced"
+    # parts of a plain module, or Module.compile()
+    compiled = hasattr(part, "_orig_mod") or getattr(part, "_compiled_call_impl", None) is not None
+    return "compiled in place" if compiled else ""
+
+
 def leaf_modules(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """Names and modules of all leaves, each module once.
 
