@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from benfourier.cli.main import main
-from benfourier.models.identity import IMAGE_OPTIONS
+from benfourier.models.image_formats import IMAGE_OPTIONS
 from benfourier.models.training import TrainingOptions, train
 from benfourier.models.zoo import ZOO, ZooEntry
 

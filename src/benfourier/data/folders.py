@@ -11,9 +11,9 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from numpy.typing import NDArray
 
-from benfourier.data.image_files import RESIZE_RULES, check_size, read_image, read_size
+from benfourier.data.image_files import check_size, parse_rule, read_image, read_size
 from benfourier.data.sources import MAX_CLASSES, Content, Source, check_ids
-from benfourier.errors import ImageError, InputError, OptionError, check_choice
+from benfourier.errors import ImageError, InputError, OptionError
 from benfourier.store.artifact import FilePath, digest_of
 
 TABLE = "labels.csv"
@@ -37,7 +37,7 @@ class FolderSource(Source):
     resize: str = "exact"  # what becomes of files of another size, one of RESIZE_RULES
 
     def __post_init__(self) -> None:
-        check_choice("resize", self.resize, RESIZE_RULES)
+        parse_rule(self.resize, self.size)
         if self.channels not in (1, 3):
             raise OptionError(f"channels is {self.channels!r}; allowed: 1 for grey, 3 for colour")
         check_ids(self.ids, len(self.labels), str(self.folder))

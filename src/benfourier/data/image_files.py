@@ -1,9 +1,11 @@
 """One image file decoded or refused, and pictures brought to another size; Pillow decodes and scales."""
 
+import re
 import struct
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -19,8 +21,9 @@ from benfourier.store.artifact import FilePath
 
 # Decoders of plain pixels only: Pillow's EPS reader, for one, starts another program.
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-BILINEAR = Image.Resampling.BILINEAR
 RESIZE_RULES = ("exact", "shorter-side-crop", "stretch")
+FILTERS = {each.name.lower(): each for each in Image.Resampling}
+RULE = re.compile(r"(shorter-side-crop|stretch)(?::([0-9]{1,5}))?(?::([a-z]+))?")
 MAX_GROWTH = 64  # a picture scaled to more pixels than this times its final size is cut first
 PIXEL_LIMIT = 2**26  # 8192×8192, 192 MiB of colour; below the limit at which Pillow itself warns
 
@@ -50,7 +53,7 @@ def read_image(
     if channels not in (1, 3):
         raise OptionError(f"channels is {channels!r}; allowed: 1 for grey, 3 for colour")
     check_whole("pixel_limit", pixel_limit)
-    check_choice("rule", rule, RESIZE_RULES)
+    parse_rule(rule, size, "rule")
     with _open(file, name or ("the image" if isinstance(file, bytes) else str(file))) as image:
         _check_header(image, pixel_limit)
         pixels = _pixels(ImageOps.exif_transpose(image), channels)
@@ -155,31 +158,72 @@ def check_size(size: Any) -> tuple[int, int] | None:
     return check_whole("size", sides[0]), check_whole("size", sides[1])
 
 
+@dataclass(frozen=True)
+class ResizeRule:
+    """How a picture is brought to another size."""
+
+    way: str  # one of RESIZE_RULES
+    side: int | None = None  # what the shorter side, or with "stretch" both, is scaled to before the centre is cut out
+    sampling: str = "bilinear"  # one of FILTERS
+
+
+def parse_rule(text: object, size: tuple[int, int] | None = None, name: str = "resize") -> ResizeRule:
+    """Returns the rule in a text such as "stretch" or "shorter-side-crop:256:bicubic", or raises OptionError.
+
+    A side must cover the size that is cut out.
+    """
+    if ":" not in str(text):
+        check_choice(name, text, RESIZE_RULES)
+        return ResizeRule(str(text))
+    match = RULE.fullmatch(str(text))
+    if match is None or (match[3] or "bilinear") not in FILTERS:
+        form = f"a side and a filter ({', '.join(FILTERS)}) may follow, as in shorter-side-crop:256:bicubic"
+        raise OptionError(f"{name} is {text!r}; allowed: {', '.join(RESIZE_RULES)}; after the last two {form}", name)
+    side = None if match[2] is None else check_whole(name, int(match[2]))
+    if side is not None and size is not None and side < max(size):
+        problem = f"{name} is {text!r}, which scales to {side} pixels before {size[0]}×{size[1]} are cut out"
+        raise OptionError(f"{problem}; the side must be at least {max(size)}", name)
+    return ResizeRule(match[1], side, match[3] or "bilinear")
+
+
 def resize(pixels: NDArray[np.uint8], size: tuple[int, int], rule: str) -> NDArray[np.uint8]:
     """Returns a picture (H, W, C) with that height and width; one that has the size is never resampled.
 
     The rule "exact" refuses other sizes, "shorter-side-crop" scales until both sides cover the size and cuts the
-    centre, "stretch" scales both sides.
+    centre, "stretch" scales both sides. After ":" may follow the side to scale to before the centre is cut out, and
+    after another the filter, by default "bilinear": see `parse_rule`.
     """
     height, width, channels = pixels.shape
     if (height, width) == size:
         return pixels
-    if rule == "exact":
+    form = parse_rule(rule, size)
+    if form.way == "exact":
         problem = f"the image is {height}×{width}, not {size[0]}×{size[1]}"
         raise ImageError(f'{problem}; resize it, or choose resize="shorter-side-crop" or "stretch"')
     picture = Image.fromarray(pixels[..., 0] if channels == 1 else pixels)
-    scaled = _crop(picture, size) if rule == "shorter-side-crop" else picture.resize(size[::-1], BILINEAR)
+    scaled = _crop(picture, size, _size_before_cut(height, width, size, form), FILTERS[form.sampling])
     return np.asarray(scaled, np.uint8).reshape(*size, channels)
 
 
-def _crop(picture: Image.Image, size: tuple[int, int]) -> Image.Image:
-    """Scaled until both sides cover the size, then cut to it around the centre."""
-    height, width = size
-    factor = max(height / picture.height, width / picture.width)
-    tall, wide = max(height, round(picture.height * factor)), max(width, round(picture.width * factor))
+def _size_before_cut(height: int, width: int, size: tuple[int, int], rule: ResizeRule) -> tuple[int, int]:
+    """Height and width that a picture is scaled to before its centre is cut out."""
+    if rule.way == "stretch":
+        return size if rule.side is None else (rule.side, rule.side)
+    if rule.side is not None:  # the longer side is rounded down, as in torchvision and transformers
+        shorter = min(height, width)
+        return rule.side * height // shorter, rule.side * width // shorter
+    factor = max(size[0] / height, size[1] / width)
+    return max(size[0], round(height * factor)), max(size[1], round(width * factor))
+
+
+def _crop(
+    picture: Image.Image, size: tuple[int, int], before_cut: tuple[int, int], sampling: Image.Resampling
+) -> Image.Image:
+    """Scaled to one size, then cut to the other around the centre."""
+    (height, width), (tall, wide) = size, before_cut
     top, left = (tall - height) // 2, (wide - width) // 2
     if tall * wide <= MAX_GROWTH * height * width:
-        return picture.resize((wide, tall), BILINEAR).crop((left, top, left + width, top + height))
+        return picture.resize((wide, tall), sampling).crop((left, top, left + width, top + height))
     down, across = picture.height / tall, picture.width / wide
     right, bottom = min((left + width) * across, picture.width), min((top + height) * down, picture.height)
-    return picture.resize((width, height), BILINEAR, box=(left * across, top * down, right, bottom))
+    return picture.resize((width, height), sampling, box=(left * across, top * down, right, bottom))

@@ -35,7 +35,7 @@ def open_source(
         classes: for folders of images: names of the classes in the order of the labels.
         channels: for folders of images: 1 for grey, 3 for colour.
         size: for folders of images: height and width, or one number for both.
-        resize: for folders of images: "exact", "shorter-side-crop" or "stretch".
+        resize: for folders of images: "exact", "shorter-side-crop" or "stretch"; as for a Classifier.
     """
     if text in EMBEDDED:
         return embedded(text)

@@ -20,7 +20,7 @@ from benfourier.detectors.state import State, record_from_state
 from benfourier.errors import ClassifierError, ImageError, InputError
 from benfourier.models.classifier import Classifier
 from benfourier.models.forward import observe
-from benfourier.models.identity import IMAGE_OPTIONS
+from benfourier.models.image_formats import IMAGE_OPTIONS
 from benfourier.models.weights import fill_weights, state_tensors, weights_digest
 from benfourier.options import word
 from benfourier.store.vocabulary import SECOND

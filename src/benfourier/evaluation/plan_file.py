@@ -17,7 +17,7 @@ from benfourier.detectors.catalogue import detector_ids
 from benfourier.errors import InputError, OptionError, PlanError, check_choice, check_whole
 from benfourier.evaluation.plan import HERE, ZOO_WEIGHTS, AttackPlan, DetectorPlan, NetworkPlan, Plan, check_plan
 from benfourier.models.classifier import Classifier
-from benfourier.models.identity import IMAGE_OPTIONS
+from benfourier.models.image_formats import IMAGE_OPTIONS
 from benfourier.models.open_classifier import import_model
 from benfourier.models.training import TrainingOptions
 from benfourier.models.zoo import ZOO

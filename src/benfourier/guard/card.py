@@ -19,7 +19,8 @@ from benfourier.guard.guard import Guard
 from benfourier.guard.rates import alarm_rate, attack_rate_at, rate_of
 from benfourier.models.classifier import Classifier
 from benfourier.models.forward import batch_size
-from benfourier.models.identity import IMAGE_OPTIONS, describe_classifier
+from benfourier.models.identity import describe_classifier
+from benfourier.models.image_formats import IMAGE_OPTIONS
 from benfourier.store.card import AttackRate, GuardCard, MeasuredScores
 from benfourier.store.records import Estimate
 

@@ -3,15 +3,16 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
-from benfourier.data.image_files import RESIZE_RULES, check_size
+from benfourier.data.image_files import check_size, parse_rule
 from benfourier.data.open_source import open_source
 from benfourier.data.sources import Source
-from benfourier.errors import ClassifierError, ImageError, OptionError, check_choice, check_whole
+from benfourier.errors import ClassifierError, ImageError, OptionError, check_whole
+from benfourier.models.image_formats import preset_options, processor_options, timm_options
 from benfourier.models.layers import TRIAL, Layer, LayerList, LayerSelection, find_layers, select_layers
 from benfourier.models.module import bare_module, eval_mode, logits_of
 
@@ -33,7 +34,9 @@ class Classifier:
         size: Height and width of the images, or one number for both.
         channels: Number of channels of the images; by default as many as mean or std have values.
         resize: How image files become tensors: "exact" refuses other sizes, "shorter-side-crop" scales the shorter
-            side and crops the centre, "stretch" scales both sides. Files of the right size are never resampled.
+            side and crops the centre, "stretch" scales both sides. The last two may name the side to scale to before
+            the centre is cut out, and a filter: "shorter-side-crop:256:bicubic". Files of the right size are never
+            resampled.
     """
 
     module: nn.Module
@@ -59,7 +62,6 @@ class Classifier:
     ) -> None:
         if not isinstance(module, nn.Module):
             raise ClassifierError(f"module is a {type(module).__name__}; it must be a torch.nn.Module")
-        check_choice("resize", resize, RESIZE_RULES)
         limits = _finite(bounds)
         if len(limits) != 2 or not limits[0] < limits[1]:
             raise OptionError(f"bounds are {bounds!r}; they must be two finite numbers, the lower one first", "bounds")
@@ -67,14 +69,49 @@ class Classifier:
             check_whole("channels", channels)
         scaling = {"mean": _scaling("mean", mean), "std": _scaling("std", std)}
         counts = {name: len(values) for name, values in scaling.items() if values is not None and len(values) > 1}
-        channels = channels or next(iter(counts.values()), None)
+        channels, sides = channels or next(iter(counts.values()), None), check_size(size)
+        parse_rule(resize, sides)
         for name, count in counts.items():
             if count != channels:
                 raise OptionError(f"{name} has {count} values for {channels} channels", name)
         values: dict[str, Any] = {"module": bare_module(module), "bounds": limits, **scaling, "classes": classes}
-        values |= {"size": check_size(size), "channels": channels, "resize": resize, "_layer_lists": {}}
+        values |= {"size": sides, "channels": channels, "resize": resize, "_layer_lists": {}}
         for name, value in values.items():
             object.__setattr__(self, name, value)
+
+    @classmethod
+    def from_huggingface(cls, model: nn.Module, processor: Any, **options: Any) -> Self:
+        """Returns the classifier of an image classification model of transformers and its image processor.
+
+        Args:
+            model: Its config names channels and classes.
+            processor: Says how a picture enters the model, which is tried on one; if the options of a Classifier cannot
+                say the same, it is an InputError.
+            options: Of a Classifier, instead of those that model and processor state.
+        """
+        config = getattr(bare_module(model), "config", None)
+        return cls(model, **{**processor_options(config, processor), **options})
+
+    @classmethod
+    def from_torchvision(cls, model: nn.Module, weights: Any, **options: Any) -> Self:
+        """Returns the classifier of a model of torchvision, with the images and classes of its weights.
+
+        Args:
+            model: Made with these weights.
+            weights: Such as `ResNet50_Weights.DEFAULT`.
+            options: Of a Classifier, instead of those that the weights state: classes of a model with another head.
+        """
+        return cls(model, **{**preset_options(weights), **options})
+
+    @classmethod
+    def from_timm(cls, model: nn.Module, **options: Any) -> Self:
+        """Returns the classifier of a model of timm, with the images and classes that its `pretrained_cfg` states.
+
+        Args:
+            model: From `timm.create_model`.
+            options: Of a Classifier, instead of those.
+        """
+        return cls(model, **{**timm_options(bare_module(model)), **options})
 
     def logits(self, images: Tensor) -> Tensor:
         """Returns the module's logits (N, classes) for images (N, C, H, W) in bounds."""

@@ -9,10 +9,10 @@ from torch import nn
 
 from benfourier.errors import ClassifierError, InputError, StoreError
 from benfourier.models.classifier import Classifier
+from benfourier.models.image_formats import IMAGE_OPTIONS
 from benfourier.models.weights import weights_digest
 from benfourier.store.artifact import FilePath, digest_of
 
-IMAGE_OPTIONS = ("bounds", "mean", "std", "size", "channels", "resize")  # of a Classifier: how images enter it
 NOISE_IMAGES = 3
 
 

@@ -14,7 +14,7 @@ from torch import nn
 
 from benfourier.errors import BenfourierError, ClassifierError, InputError, OptionError, check_whole, near_word
 from benfourier.models.classifier import Classifier
-from benfourier.models.identity import IMAGE_OPTIONS
+from benfourier.models.image_formats import IMAGE_OPTIONS
 from benfourier.models.training import TrainingOptions
 from benfourier.models.weights import fill_weights, load_weights
 from benfourier.models.zoo import ZOO, ZooEntry
