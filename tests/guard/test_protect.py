@@ -16,8 +16,9 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from transformers import PretrainedConfig
 
 import benfourier as bf
-from benfourier.errors import BenfourierError, InputError, OptionError
+from benfourier.errors import BenfourierError, ImageError, InputError, OptionError
 from benfourier.guard.card import measure
+from benfourier.guard.inputs import classifier_and_images
 from tests.attacks.trained import TRAIN, digits
 
 BUDGET = 1e-3  # seconds: the least number of images
@@ -239,3 +240,27 @@ def test_the_card_has_the_name_on_the_hub_that_a_network_was_loaded_from(
         config = PretrainedConfig(name_or_path=name)  # as from_pretrained sets it
         monkeypatch.setattr(guard.classifier.module, "config", config, raising=False)
         assert measure(guard, None, None).base_model == known
+
+
+def test_pictures_of_a_data_set_get_the_networks_channels_as_files_do(tmp_path: Path) -> None:
+    colour = np.stack([np.roll(pixels()[..., 0], shift, 0) for shift in range(3)], -1)  # (240, 8, 8, 3)
+    records: list[dict[str, Any]] = [
+        {"image": Image.fromarray(each), "label": place % 10} for place, each in enumerate(colour)
+    ]
+    for place, record in enumerate(records):
+        (tmp_path / str(record["label"])).mkdir(exist_ok=True)
+        record["image"].save(tmp_path / str(record["label"]) / f"{place:03}.png")
+    known: dict[str, Any] = {"most": 240, "seed": 0}
+    for classifier in (digits().classifier, bf.Classifier(digits().classifier.module, size=8)):
+        _, of_set = classifier_and_images(classifier, records, None, {}, **known)
+        _, of_files = classifier_and_images(classifier, tmp_path, None, {}, **known)
+        assert of_set.images.shape == (240, 1, 8, 8)
+        assert sorted(of_set.content_ids) == sorted(of_files.content_ids)
+
+
+def test_arrays_in_colour_are_refused_for_a_grey_network_as_they_are_by_the_service() -> None:
+    classifier = replace(digits().classifier, channels=1)
+    with pytest.raises(ImageError, match=r"shape \(4, 8, 8, 3\); this classifier takes channels 1: convert it"):
+        bf.load_images(np.zeros((4, 8, 8, 3), np.uint8), classifier)
+    with pytest.raises(ImageError, match="images have channels 3; this classifier takes 1"):
+        bf.load_images(np.zeros((4, 8, 8, 3), np.uint8), classifier, layout="NHWC")

@@ -5,6 +5,7 @@ import json
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import httpx
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import benfourier as bf
 from benfourier.report.card import card_page, style_digest
@@ -183,3 +185,17 @@ def test_without_a_card_both_addresses_say_how_to_get_one(here: Served) -> None:
         assert answer.json()["error"] == (
             "this guard has no card; `protect`, `fit` and `calibrate` make guards with cards"
         )
+
+
+def test_a_picture_in_colour_becomes_what_python_makes_of_it_for_a_grey_network(here: Served) -> None:
+    shades = (clean(4)[:3, 0].permute(1, 2, 0) * 255).round().byte().numpy()  # three digits as the channels of one
+    out = BytesIO()
+    Image.fromarray(shades).save(out, "PNG")
+    (result,) = results_of(here.client.post("/v1/check", files=[("images", ("a.png", out.getvalue(), "image/png"))]))
+    module = guard().classifier.module
+    for channels in (1, None):  # None: the network's first convolution says so
+        images = bf.load_images(out.getvalue(), bf.Classifier(module, size=8, channels=channels))
+        assert images.shape == (1, 1, 8, 8)
+        (verdict,) = guard().check(images)
+        assert result["score"] == pytest.approx(verdict.score, abs=1e-6)
+        assert result["label"] == verdict.label

@@ -56,7 +56,7 @@ def read_image(
     parse_rule(rule, size, "rule")
     with _open(file, name or ("the image" if isinstance(file, bytes) else str(file))) as image:
         _check_header(image, pixel_limit)
-        pixels = _pixels(ImageOps.exif_transpose(image), channels)
+        pixels = picture_pixels(ImageOps.exif_transpose(image), channels)
         return pixels if size is None else resize(pixels, size, rule)
 
 
@@ -133,8 +133,12 @@ def _is_deep(image: ImageFile) -> bool:
     return False
 
 
-def _pixels(image: Image.Image, channels: int) -> NDArray[np.uint8]:
-    """The decoded pixels, (height, width, channels); refuses images through which a background would show."""
+def picture_pixels(image: Image.Image, channels: int | None) -> NDArray[np.uint8]:
+    """Returns a picture's pixels (height, width, channels); refuses one through which a background would show.
+
+    Colour becomes grey by luma for one channel; None takes grey pictures as grey and others as colour.
+    """
+    channels = channels or (1 if image.mode in ("1", "L") else 3)
     if image.has_transparency_data:
         image = image.convert("RGBA")
         alpha = np.asarray(image.getchannel("A"))

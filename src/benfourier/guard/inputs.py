@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor, nn
 
+from benfourier.data.image_files import picture_pixels
 from benfourier.data.images import LabelledImages
 from benfourier.data.splits import stratified_order
 from benfourier.errors import ImageError, InputError, OptionError
@@ -40,7 +42,8 @@ def classifier_and_images(
         if labels is not None:
             raise InputError("labels are given, and files have those of their folders or tables; leave labels out")
         return _from_files(model, str(images), options, most, seed)
-    pixels, classes = _arrays(images, labels, most, seed)
+    taker = model if isinstance(model, Classifier) else Classifier(model, **options)
+    pixels, classes = _arrays(images, labels, most, seed, taker.picture_channels)
     count = min(len(pixels), most, max(1, MEMORY // (4 * int(np.prod(pixels.shape[1:])))))
     order = stratified_order([str(row) for row in range(len(pixels))], classes.numpy(), seed=seed)[:count]
     rows = torch.from_numpy(order)
@@ -87,8 +90,8 @@ def _floats(model: nn.Module | Classifier, pixels: Tensor, options: Mapping[str,
     return images, classifier
 
 
-def _arrays(images: Any, labels: Any, most: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Pixels, uint8 or floating, and labels (N,)."""
+def _arrays(images: Any, labels: Any, most: int, seed: int, channels: int | None) -> tuple[Tensor, Tensor]:
+    """Pixels, uint8 or floating, and labels (N,); pictures get that number of channels, as files do."""
     if isinstance(images, LabelledImages):
         pixels, labels = images.images, images.labels
     elif isinstance(images, Tensor | np.ndarray):
@@ -98,7 +101,7 @@ def _arrays(images: Any, labels: Any, most: int, seed: int) -> tuple[Tensor, Ten
     else:
         if labels is not None:
             raise InputError("labels are given beside a data set, which has its own; leave labels out")
-        pixels, labels = _collect(_pairs(images, most, seed), most)
+        pixels, labels = _collect(_pairs(images, most, seed), most, channels)
     classes = torch.as_tensor(np.asarray(labels))
     if pixels.ndim != 4 or pixels.dtype not in (torch.uint8, torch.float16, torch.float32, torch.float64):
         raise ImageError(
@@ -139,10 +142,11 @@ def _pair(item: Any) -> tuple[Any, Any]:
     raise InputError(f"an item of the data set is a {type(item).__name__}; it must be a pair of image and label")
 
 
-def _collect(pairs: Iterator[tuple[Any, Any]], most: int) -> tuple[Tensor, list[int]]:
+def _collect(pairs: Iterator[tuple[Any, Any]], most: int, channels: int | None) -> tuple[Tensor, list[int]]:
     """The first images of one shape as a tensor (N, C, H, W), and their labels."""
     images, labels = list[Tensor](), list[int]()
-    for image, label in pairs:
+    for item, label in pairs:
+        image = picture_pixels(item, channels) if isinstance(item, Image.Image) else item
         pixels = image if isinstance(image, Tensor) else torch.from_numpy(np.array(image, order="C"))
         if pixels.ndim == 2:
             pixels = pixels.unsqueeze(0)

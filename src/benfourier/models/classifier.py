@@ -166,9 +166,19 @@ class Classifier:
         """The shape, or else the classifier's own (C, H, W); None if it is unknown."""
         if shape is not None:
             return tuple(shape)
-        first = next((part for part in self.module.modules() if isinstance(part, nn.Conv2d | nn.Linear)), None)
-        channels = self.channels or (first.in_channels if isinstance(first, nn.Conv2d) else None)
+        channels = self.channels or self._first_channels()
         return (channels, *self.size) if channels and self.size else None
+
+    def _first_channels(self) -> int | None:
+        """Channels that the module's first layer takes, if it is a convolution."""
+        first = next((part for part in self.module.modules() if isinstance(part, nn.Conv2d | nn.Linear)), None)
+        return first.in_channels if isinstance(first, nn.Conv2d) else None
+
+    @property
+    def picture_channels(self) -> int | None:
+        """Channels that pictures are converted to: 1 for grey, 3 for colour; None if neither options nor module say."""
+        first = self._first_channels()
+        return self.channels or (first if first in (1, 3) else None)
 
     def noise(self, count: int, shape: Sequence[int] | None = None, seed: int = 0) -> Tensor:
         """Returns uniform noise within bounds, (count, C, H, W) on the CPU, by default in the classifier's shape."""
@@ -229,7 +239,9 @@ class Classifier:
         With own_classes, labels of a folder follow this classifier's class names, if it has some.
         """
         classes = self.classes if own_classes else None
-        return open_source(data, classes=classes, channels=self.channels or 3, size=self.size, resize=self.resize)
+        return open_source(
+            data, classes=classes, channels=self.picture_channels or 3, size=self.size, resize=self.resize
+        )
 
 
 def check_classifier(value: object) -> None:

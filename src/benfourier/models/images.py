@@ -41,7 +41,7 @@ def load_images(
     if isinstance(source, np.ndarray | Tensor):
         pixels = _pixels(source, classifier, layout)
     else:
-        channels, size, rule = classifier.channels or 3, classifier.size, classifier.resize
+        channels, size, rule = classifier.picture_channels or 3, classifier.size, classifier.resize
         files = [read_image(file, channels, size, rule) for file in _files(source)]
         if not files:
             raise ImageError("there are no image files in the list; give at least one")
@@ -128,6 +128,9 @@ def _pixels(values: NDArray[np.uint8] | Tensor, classifier: Classifier, layout: 
     if layout is None:
         allowed = (classifier.channels,) if classifier.channels else (1, 3)
         last, second = values.shape[3] in allowed, values.shape[1] in allowed
+        if not last and not second and classifier.channels:
+            problem = f"the array has shape {tuple(values.shape)}; this classifier takes channels {classifier.channels}"
+            raise ImageError(f"{problem}: convert it (image files are converted when they are read)")
         if last == second:
             problem = f"the array has shape {tuple(values.shape)}, from which the channels {allowed} cannot be told"
             raise ImageError(f'{problem}; say layout="NHWC" or layout="NCHW"')

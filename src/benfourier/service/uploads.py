@@ -136,7 +136,7 @@ def read_images(
     tensors: list[Tensor] = []
     for name, content in files:
         try:
-            channels, size, rule = classifier.channels or 3, classifier.size, classifier.resize
+            channels, size, rule = classifier.picture_channels or 3, classifier.size, classifier.resize
             pixels = read_image(content, channels, size, rule, name=name, pixel_limit=settings.max_pixels)
             tensors.append(load_images(pixels, classifier, layout="NHWC")[0])
         except ImageError as error:
