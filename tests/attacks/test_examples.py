@@ -22,7 +22,7 @@ from benfourier.attacks.examples import MIXTURE, noise_draws
 from benfourier.errors import ActivationError, ImageError, InputError, OptionError, StoreError
 from benfourier.models.identity import NOISE_IMAGES, classifier_digest
 from tests.attacks import maker
-from tests.attacks.trained import Digits, digits, in_float64, unbeatable
+from tests.attacks.trained import Digits, digits, in_float64, unbeatable, unseen
 
 ROOT = Path(__file__).parents[2]
 QUICK: dict[str, Any] = {"attacks": "bim-fixed", "chunk": 5}
@@ -75,6 +75,16 @@ def test_the_counts_say_how_many_images_each_step_leaves() -> None:
     assert counts["given"] == 24
     assert counts["classified correctly"] == 24 - digits().wrong
     assert counts["noisy twin too"] == len(examples) < 22
+
+
+def test_images_that_make_no_example_are_left_out_in_their_order() -> None:
+    data, examples = digits(), examples_of(attacks="bim-fixed")
+    assert examples.left_out is not None
+    rows = [row for row in range(len(data.images)) if str(row) not in examples.ids]
+    assert rows[: data.wrong] == list(range(data.wrong))
+    assert len(rows) > data.wrong  # others have a noisy twin that is misclassified
+    assert torch.equal(examples.left_out, data.images[rows])
+    assert torch.equal(examples.for_attack("bim-fixed").left_out, examples.left_out)  # type: ignore[arg-type]
 
 
 def test_rows_in_which_an_attack_failed_stay_and_are_masked() -> None:
@@ -387,10 +397,6 @@ def test_the_progress_bar_shows_success_and_distance(capsys: pytest.CaptureFixtu
     assert "success 1.000, median L2 0." in output
 
 
-def shifted(data: Digits) -> Tensor:
-    return (predicted(data.classifier, data.images) + 1) % 10
-
-
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
@@ -419,10 +425,23 @@ def test_options_that_no_file_can_hold_are_refused() -> None:
         examples_of(attacks=bf.make_attack("foolbox:L2PGD", eps=1.0, abs_stepsize=torch.ones(1)))
 
 
-def test_images_that_are_all_misclassified_are_refused() -> None:
+def test_labels_that_the_network_never_gives_are_refused_before_any_attack() -> None:
     data = digits()
-    with pytest.raises(InputError, match="classifies none of the 24 images correctly; check the labels"):
-        examples_of(Digits(data.classifier, data.images, shifted(data), 24))
+    never = (predicted(data.classifier, data.images) + 1 + torch.arange(24) % 9) % 10
+    with pytest.raises(InputError, match=r"right about 0.0% of 24 images, hardly more often than by chance \(10.0%\)"):
+        examples_of(Digits(data.classifier, data.images, never, 24), report=lambda *_: pytest.fail("attacked"))
+
+
+def test_labels_in_another_order_than_the_classes_of_the_network_are_refused() -> None:
+    labels = (unseen().labels - 1) % 10
+    with pytest.raises(InputError, match=r"its classes in another order: label 0 where the network says 1 \(1\)"):
+        bf.make_examples(digits().classifier, unseen().images, labels, attacks="bim")
+
+
+def test_the_accuracy_is_said_before_the_first_attack() -> None:
+    lines: list[str] = []
+    examples_of(attacks="bim-fixed", say=lines.append, report=lambda label, _: lines.append(label))
+    assert lines == ["the network is right about 91.7% (73.0 to 99.0) of 24 images", "bim-fixed"]
 
 
 def test_attacks_that_never_succeed_are_named() -> None:

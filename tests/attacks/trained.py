@@ -66,6 +66,14 @@ def digits() -> Digits:
     return Digits(classifier, test_images[order], test_labels[order], 2)
 
 
+@cache
+def unseen() -> bf.LabelledImages:
+    """Digits that the network has not learned from, as they come: a few in a hundred are misclassified."""
+    dataset = load_digits()
+    images = torch.from_numpy(dataset.images).float().unsqueeze(1) / 16
+    return bf.LabelledImages(images[TRAIN:], torch.from_numpy(dataset.target)[TRAIN:])
+
+
 def first(count: int) -> Digits:
     """The same with fewer images."""
     whole = digits()

@@ -38,12 +38,13 @@ def fields(**changed: Any) -> dict[str, Any]:
         "counts": (("opened", 9), ("classified correctly", 7), ("noisy twin too", N)),
         "seed": 4,
         "options": {"bim": {"steps": 10, "sides": (1, 2)}, "word": "ü"},
+        "left_out": images(5)[:2],
     } | changed
 
 
 def same(one: Examples, other: Examples) -> bool:
     """Whether two records hold the same, bit by bit."""
-    tensors = all(torch.equal(getattr(one, name), getattr(other, name)) for name in ("clean", "labels"))
+    tensors = all(torch.equal(getattr(one, name), getattr(other, name)) for name in ("clean", "labels", "left_out"))
     grouped = all(
         getattr(one, group).keys() == getattr(other, group).keys()
         and all(torch.equal(tensor, getattr(other, group)[name]) for name, tensor in getattr(one, group).items())
@@ -156,6 +157,8 @@ def test_splits_of_a_record_share_no_source() -> None:
         ({"noise_levels": {}}, "noisy has noisy and noise_levels none"),
         ({"noisy": {"bim": images(1)}, "noise_levels": {"bim": 0.1}}, "kinds of images are called clean, bim, bim"),
         ({"noisy": {"noisy": images(0) / 0}}, "noisy['noisy'] holds NaN or infinity in the rows [0, 1, 2, 3, 4]"),
+        ({"left_out": images(0)[:, :1]}, "left_out has shape (6, 1, 4, 5) and clean (6, 3, 4, 5)"),
+        ({"left_out": images(0) / 0}, "left_out holds NaN or infinity in the rows [0, 1, 2, 3, 4]"),
         ({"labels": torch.arange(5)}, "labels has shape (5,); it must be (6,)"),
         ({"labels": torch.arange(6) - 1}, "label -1 is unknown"),
         ({"labels": torch.arange(6).int()}, "labels is torch.int32; it must be a tensor of torch.int64"),
@@ -190,6 +193,8 @@ def test_saving_and_loading_gives_the_same_record(tmp_path: Path) -> None:
     examples = Examples(**fields())
     examples.save(tmp_path / "a.bf")
     assert same(examples, Examples.load(tmp_path / "a.bf"))
+    Examples(**fields(left_out=None)).save(tmp_path / "a.bf")
+    assert Examples.load(tmp_path / "a.bf").left_out is None
     assert [path.name for path in tmp_path.iterdir()] == ["a.bf"]
 
 

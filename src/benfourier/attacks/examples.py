@@ -21,6 +21,7 @@ from benfourier.data.examples import Examples
 from benfourier.data.images import LabelledImages
 from benfourier.data.seeds import image_generator
 from benfourier.errors import InputError, OptionError, check_choice, check_number, check_seed, check_whole
+from benfourier.models.accuracy import Say, check_labels
 from benfourier.models.classifier import Classifier, check_classifier
 from benfourier.models.forward import batch_slices
 from benfourier.models.identity import classifier_digest
@@ -60,10 +61,12 @@ def make_examples(
     eight_bit: bool = False,
     show_progress: bool | None = None,
     report: Callable[[str, AttackResult], object] | None = None,
+    say: Say | None = None,
 ) -> Examples:
     """Returns the images that are classified correctly, also with noise, and their adversarial twins.
 
-    Rows in which an attack failed stay and are marked in `success`.
+    Rows in which an attack failed stay and are marked in `success`. The other images are in `left_out`. Labels that
+    cannot be those of the network are an InputError.
 
     Args:
         classifier: the network; it is left exactly as it was.
@@ -83,6 +86,7 @@ def make_examples(
         eight_bit: round noisy and adversarial images to 8-bit pixels.
         show_progress: True or False to force the bar; by default it is drawn on a terminal.
         report: called with the label and the result of each attack on the images that are classified correctly.
+        say: called with a sentence on the network's accuracy before anything is attacked, and a warning if it is low.
     """
     noise = noise if noise is not None else EACH if attacks == DEFAULT else "median"
     methods = _attacks_by_label(attacks)
@@ -95,7 +99,7 @@ def make_examples(
     digest = "" if disk is None else classifier_digest(classifier, tuple(pixels.shape[1:]))
     batch = None if batch is None else min(chunk, check_whole("batch", batch))
     attack_cache = AttackCache(classifier, digest, disk, check_seed(seed), chunk, batch, eight_bit, show_progress)
-    correct = _correct_images(attack_cache, inputs)
+    correct = _correct_images(attack_cache, inputs, say)
     results = {}
     for label, method in methods.items():
         results[label] = attack_cache.attack(label, method, correct)
@@ -105,6 +109,8 @@ def make_examples(
     levels = _noise_levels(noise, twins, {label: results[label] for label in sources})
     noisy, rows = _correct_twins(attack_cache, correct, twins, levels, HALVINGS if noise == EACH else 0)
     clean = correct.take(rows)
+    names = frozenset(clean.ids)
+    left_out = inputs.images[[row for row, name in enumerate(inputs.ids) if name not in names]]
     counts = (("given", len(inputs)), ("classified correctly", len(correct)), ("noisy twin too", len(clean)))
     return Examples(
         clean=clean.images,
@@ -125,6 +131,7 @@ def make_examples(
             "batch": batch,
             "weights": weights_digest(classifier.module),
         },
+        left_out=left_out,
     )
 
 
@@ -255,16 +262,11 @@ def _logits(attack_cache: AttackCache, images: Tensor, ids: Sequence[str], what:
     return torch.cat(parts)
 
 
-def _correct_images(attack_cache: AttackCache, inputs: LabelledImages) -> LabelledImages:
+def _correct_images(attack_cache: AttackCache, inputs: LabelledImages, say: Say | None) -> LabelledImages:
     logits = _logits(attack_cache, inputs.images, inputs.ids, "clean images")
     apply.check_classes(inputs.labels, logits.shape[1])
-    rows = (logits.argmax(1) == inputs.labels).nonzero().flatten()
-    if not len(rows):
-        raise InputError(
-            f"the classifier classifies none of the {len(inputs)} images correctly; check the labels, the order of "
-            "the classes, the weights, and the classifier's bounds, mean and std"
-        )
-    return inputs.take(rows)
+    check_labels(logits, inputs.labels, attack_cache.classifier.classes, say)
+    return inputs.take((logits.argmax(1) == inputs.labels).nonzero().flatten())
 
 
 @dataclass(frozen=True, eq=False)

@@ -85,6 +85,7 @@ def attack(
             batch=batch,
             eight_bit=eight_bit,
             report=results.__setitem__,
+            say=lambda text: typer.echo(text, err=True),
         )
     counts = [(f"in {source.name}", len(source))]
     if limit is not None:

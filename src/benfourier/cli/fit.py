@@ -89,7 +89,7 @@ def fit(
         attacks = ", ".join(summary["attacks"])
         typer.echo(f"{method.name} fitted to {summary['sources']} source images, attacked by {attacks}")
         if left_out:
-            typer.echo(f"{left_out} clean images are among those fitted to; the threshold is set without them")
+            typer.echo(f"{left_out} clean images are among those of the examples; the threshold is set without them")
         typer.echo(f"threshold {threshold}\n\n{guard.card}\nwritten to {out}")
         output.print_unreadable(unreadable)
     if unreadable:

@@ -47,6 +47,9 @@ class Examples:
     counts: Counts  # steps with the number of images left after each; the last count is N
     seed: int  # of the draws that made the examples
     options: Mapping[str, Any] = field(default_factory=dict)  # what else they were made with, as JSON can hold it
+    # float32 (M, C, H, W): clean images that were given and make no row, such as misclassified ones. Clean images to
+    # come are like both together. None if they are unknown.
+    left_out: Tensor | None = None
 
     def __post_init__(self) -> None:
         for name in (*GROUPS, "noise_levels"):
@@ -75,6 +78,8 @@ class Examples:
 
     def _check_tensors(self) -> None:
         named = {"clean": self.clean, "labels": self.labels}
+        if self.left_out is not None:
+            named["left_out"] = self.left_out
         named |= {f"{group}[{name!r}]": tensor for group in GROUPS for name, tensor in getattr(self, group).items()}
         for name, tensor in named.items():
             dtype = DTYPES.get(name.partition("[")[0], torch.float32)
@@ -89,7 +94,8 @@ class Examples:
             raise InputError(f"label {int(self.labels.min())} is unknown; labels count classes from 0")
 
     def _check_images(self, name: str, images: Tensor) -> None:
-        if images.ndim != 4 or images.shape != self.clean.shape or images.numel() == 0:
+        count = len(images) if name == "left_out" else len(self)
+        if images.ndim != 4 or images.shape != (count, *self.clean.shape[1:]) or self.clean.numel() == 0:
             problem = f"{name} has shape {tuple(images.shape)} and clean {tuple(self.clean.shape)}"
             raise ImageError(f"{problem}; all must have the same (N, C, H, W), none of these 0")
         bad = (~images.isfinite()).flatten(1).any(1).nonzero().flatten().tolist()
@@ -120,7 +126,7 @@ class Examples:
                 yield ExamplePart(attack, LabelledImages(images, self.labels, self.ids).take(rows), adversarial=True)
 
     def take(self, indices: ArrayLike, step: str = "taken") -> "Examples":
-        """Returns some of the rows; step is what counts call the selection."""
+        """Returns some of the rows, and all images that make no row; step is what counts call the selection."""
         rows = torch.from_numpy(checked_indices(indices, len(self)))
         fields: dict[str, Any] = {
             group: {name: tensor[rows] for name, tensor in getattr(self, group).items()} for group in GROUPS
@@ -143,6 +149,8 @@ class Examples:
             f"{key}/{name}": tensor for group, key in GROUPS.items() for name, tensor in getattr(self, group).items()
         }
         tensors = {"clean": self.clean, "labels": self.labels, **groups}
+        if self.left_out is not None:
+            tensors["left_out"] = self.left_out
         manifest = {
             "attacks": self.attacks,
             "ids": self.ids,
@@ -162,6 +170,7 @@ class Examples:
             tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
             fields = {name: manifest[name] for name in ("noise_levels", "seed", "options", "ids")}
             fields |= {name: tensors.pop(name) for name in ("clean", "labels")}
+            fields["left_out"] = tensors.pop("left_out", None)
             for group, key in GROUPS.items():
                 names = manifest["noise_levels"] if group == "noisy" else manifest["attacks"]
                 fields[group] = {name: tensors.pop(f"{key}/{name}") for name in names}

@@ -8,7 +8,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from benfourier import progress
@@ -16,9 +15,10 @@ from benfourier.data.changes import change
 from benfourier.data.examples import Examples
 from benfourier.data.images import LabelledImages
 from benfourier.guard.guard import Guard
-from benfourier.guard.rates import alarm_rate, attack_rate_at, rate_of
+from benfourier.guard.rates import alarm_rate, attack_rate_at
+from benfourier.metrics.intervals import rate_of
 from benfourier.models.classifier import Classifier
-from benfourier.models.forward import batch_size
+from benfourier.models.forward import logits_in_batches
 from benfourier.models.identity import describe_classifier
 from benfourier.models.image_formats import IMAGE_OPTIONS
 from benfourier.store.card import AttackRate, GuardCard, MeasuredScores
@@ -92,10 +92,7 @@ def _hub_name(module: nn.Module) -> str:
 
 def _kinds(classifier: Classifier, clean: LabelledImages) -> dict[str, Tensor]:
     """Images that nobody attacked, by kind in words; kinds without images are left out."""
-    with torch.no_grad():
-        parts = torch.split(clean.images, batch_size(classifier, clean.images.shape[1:]))
-        labels = torch.cat([classifier.logits(part).argmax(1).cpu() for part in parts])
-    right = labels == clean.labels
+    right = logits_in_batches(classifier, clean.images).argmax(1) == clean.labels
     kinds = {"clean": clean.images, "misclassified": clean.images[~right]}
     if bool(right.any()):  # a change may itself make the network err
         kinds |= {words: change(kind, clean.images[right], classifier.bounds) for kind, words in CHANGED.items()}

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from os import PathLike
@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 
 from benfourier import progress
@@ -22,16 +20,17 @@ from benfourier.data.images import LabelledImages
 from benfourier.detectors.catalogue import make_method
 from benfourier.detectors.fit import fit
 from benfourier.detectors.method import Method
-from benfourier.errors import InputError, OptionError, check_seed
+from benfourier.errors import OptionError, check_seed
 from benfourier.guard.card import measure
 from benfourier.guard.guard import RULES, Guard
 from benfourier.guard.inputs import Images, classifier_and_images
-from benfourier.guard.rates import rate_of
 from benfourier.metrics.thresholds import check_enough
+from benfourier.models.accuracy import Say, check_labels
 from benfourier.models.classifier import Classifier
 from benfourier.models.forward import batch_size, leave_out_unsteady_layers
-from benfourier.store.card import percent
-from benfourier.store.records import Estimate
+from benfourier.models.identity import classifier_digest
+from benfourier.store.artifact import digest_of
+from benfourier.store.cache import fetch, open_cache
 from benfourier.store.vocabulary import SECOND
 
 BUDGETS = {"1 min": 60, "5 min": 300, "1 h": 3600}  # seconds
@@ -42,10 +41,6 @@ MEASURED = 0.25  # share of them that is held out from the fit
 THRESHOLDS = 0.6  # share of the other images that sets the thresholds; the rest measures false alarms
 MOST_CLEAN = 3000  # other images at most
 NOISE = 2 / 255  # deviation of the noise where there are no attacks, as a share of the range of pixels
-UNCERTAIN = 0.6  # an accuracy below is worth a warning
-GAIN = 0.2  # of accuracy by another order of the classes, from which on the labels are taken to be wrong
-ENOUGH = 5  # images of a class that such an order is judged by
-Say = Callable[[str], object]
 
 
 def protect(
@@ -91,23 +86,31 @@ def protect(
     classifier, data = classifier_and_images(model, images, labels, image_options, most=most, seed=check_seed(seed))
     logits, seconds = _logits(classifier, data.images, show_progress)
     accuracy = check_labels(logits, data.labels, classifier.classes, say)
-    count = min(len(data) // 2, _sources(_seconds(budget), seconds, len(methods), say))
     leave_out_unsteady_layers(classifier, [data.images], show_progress=show_progress)
-    sources, others = data.take(range(count)), data.take(range(count, len(data)))
+    limit, digest = _seconds(budget), classifier_digest(classifier, tuple(data.images.shape[1:]))
+    # stored, so that the same call attacks the same images after an interruption, however fast the machine is then
+    key = digest_of(("sources", digest, *data.content_ids, *methods, str(limit)))
+    stored, _ = fetch(
+        open_cache(work_dir or True), key, lambda: {"count": np.array([_sources(limit, seconds, len(methods), say)])}
+    )
+    count = min(len(data) // 2, int(stored["count"][0]))
+    others = data.take(range(count, len(data)))
     cut = round(THRESHOLDS * len(others))
     check_enough(false_alarm_rate, cut, RULES)
     fitted = round((1 - MEASURED) * count)
+    # others set the thresholds, so that nothing needs the misclassified ones of the sources
+    right = (logits.argmax(1) == data.labels)[:count].nonzero().flatten()
     options: dict[str, Any] = {"seed": seed, "cache": work_dir or True, "show_progress": show_progress}
     say(f"attacking {count} images" if methods else f"adding noise to {count} images")
     mixture = {} if attacks is None else methods
     spread = classifier.bounds[1] - classifier.bounds[0]
     noise: Any = ("each" if attacks == DEFAULT else "median") if methods else {"noisy": NOISE * spread}
-    examples = make_examples(classifier, sources.take(range(fitted)), attacks=mixture, noise=noise, **options)
+    examples = make_examples(classifier, data.take(right[right < fitted]), attacks=mixture, noise=noise, **options)
     held_out = None
     if methods:
         measured = {**methods, **_more_attacks(spread, methods)}
         held_out = make_examples(
-            classifier, sources.take(range(fitted, count)), attacks=measured, noise="median", **options
+            classifier, data.take(right[right >= fitted]), attacks=measured, noise="median", **options
         )
     say(f"fitting {method.name} to {len(examples)} images")
     fitted_detector = fit(
@@ -137,69 +140,14 @@ def recalibrate(guard: Guard, clean: LabelledImages, *, show_progress: bool | No
             measure false alarms.
         show_progress: True or False to force the bars; None draws them on a terminal.
     """
+    logits, _ = _logits(guard.classifier, clean.images, show_progress)
+    accuracy = check_labels(logits, clean.labels, guard.classifier.classes)
     cut = round(THRESHOLDS * len(clean))
     renewed = guard.recalibrated(clean.images[:cut], show_progress=show_progress)
     unseen = clean.take(range(cut, len(clean)))
-    logits, _ = _logits(guard.classifier, clean.images, show_progress)
-    right = int((logits.argmax(1) == clean.labels).sum())
-    measured = measure(renewed, None, unseen, accuracy=rate_of(right, len(clean)), show_progress=show_progress)
+    measured = measure(renewed, None, unseen, accuracy=accuracy, show_progress=show_progress)
     # scores of attacked images do not depend on thresholds: their rates follow from the card
     return replace(renewed, card=replace(measured, attacks=() if renewed.card is None else renewed.card.attacks))
-
-
-def check_labels(logits: Tensor, labels: Tensor, names: Sequence[str] | None, say: Say) -> Estimate:
-    """Returns the accuracy, after it was reported; raises InputError where labels cannot be those of the network."""
-    predicted, classes, count = logits.argmax(1), logits.shape[1], len(labels)
-    if int(labels.max()) >= classes:
-        raise InputError(
-            f"the images have the label {int(labels.max())}, and the network tells {classes} classes, from 0 to "
-            f"{classes - 1}; check the labels"
-        )
-    right = int((predicted == labels).sum())
-    accuracy = rate_of(right, count)
-    say(f"the network is right about {percent(accuracy)} of {count} images")
-    better = _better_order(predicted.numpy(), labels.numpy(), classes)
-    if better is not None:
-        pairs = [(label, output) for label, output in enumerate(better) if label != output][:3]
-        named = names if names is not None and len(names) == classes else [str(label) for label in range(classes)]
-        examples = "; ".join(
-            f"label {label} where the network says {output} ({named[output]})" for label, output in pairs
-        )
-        raise InputError(
-            f"the network is right about {accuracy.value:.0%} of the images, and far more often with its classes in "
-            f"another order: {examples}. Labels of folders are the places of their names in the alphabet, unless the "
-            "Classifier has classes=, the names in the order of the logits; give these, or other labels"
-        )
-    chance = 1 / classes
-    if accuracy.value < min(2 * chance, chance + 0.25 * (1 - chance)):
-        raise InputError(
-            f"the network is right about {accuracy.value:.1%} of {count} images, hardly more often than by chance "
-            f"({chance:.1%}); check that its weights are loaded, the labels, and the bounds, mean and std of its images"
-        )
-    if accuracy.value < UNCERTAIN:
-        say(f"warning: an accuracy of {accuracy.value:.0%} is low; check the labels and the mean and std of the images")
-    return accuracy
-
-
-def _better_order(predicted: NDArray[Any], labels: NDArray[Any], classes: int) -> list[int] | None:
-    """For each label the class that the network gives it, if that explains the images far better; else None.
-
-    The order comes from one half of the images and is judged by the other. Classes of few images stay as they are.
-    """
-    first = np.arange(len(labels)) % 2 == 0
-    table = np.zeros((classes, classes))
-    np.add.at(table, (labels[first], predicted[first]), 1)
-    few = np.bincount(labels, minlength=classes) < ENOUGH
-    table[few] = 0
-    table[few, few] = 0.5  # no evidence against what they are called
-    rows, columns = linear_sum_assignment(-(table + 1e-3 * np.eye(classes)))
-    order = np.empty(classes, np.int64)
-    order[rows] = columns
-    rest = ~first & ~few[labels]
-    if not rest.any():
-        return None
-    gain = float((order[labels[rest]] == predicted[rest]).mean() - (labels[rest] == predicted[rest]).mean())
-    return order.tolist() if gain > GAIN else None
 
 
 def _methods(attacks: str | Mapping[str, Attack | str] | None) -> dict[str, Attack]:

@@ -2,12 +2,9 @@
 
 from dataclasses import replace
 
-import numpy as np
-
-from benfourier.metrics.intervals import clopper_pearson
+from benfourier.metrics.intervals import rate_of
 from benfourier.metrics.thresholds import Threshold
 from benfourier.store.card import AlarmRate, AttackRate, GuardCard, MeasuredScores
-from benfourier.store.records import Estimate
 
 
 def card_at(card: GuardCard, threshold: Threshold, most_unfamiliar: float) -> GuardCard:
@@ -32,8 +29,3 @@ def alarm_rate(kind: str, scores: MeasuredScores, threshold: float, most_unfamil
     """Returns how many images of a kind these thresholds reject."""
     rejected = scores.count_above(threshold, most_unfamiliar)
     return AlarmRate(kind, len(scores), rejected, rate_of(rejected, len(scores)), scores)
-
-
-def rate_of(count: int, of: int) -> Estimate:
-    """Returns a share with its exact binomial interval at 95 %; NaN of nothing."""
-    return Estimate(count / of, *clopper_pearson(count, of)) if of else Estimate(np.nan, np.nan, np.nan)

@@ -14,7 +14,7 @@ from benfourier.models.classifier import Classifier
 from benfourier.models.layers import INPUT, SOFTMAX, LayerRecorder, warn_unobserved
 from benfourier.models.module import eval_mode, logits_of, softmax
 
-__all__ = ["INPUT", "MEMORY", "SOFTMAX", "Observation", "Observer", "batch_size", "observe"]
+__all__ = ["INPUT", "MEMORY", "SOFTMAX", "Observation", "Observer", "batch_size", "logits_in_batches", "observe"]
 
 MEMORY = 256 * 2**20  # bytes that the activations of a batch may take
 LARGEST_BATCH = 256
@@ -115,6 +115,13 @@ def batch_size(classifier: Classifier, shape: Sequence[int], *, gradients: bool 
     sizes = [layer.entries for layer in classifier.layer_list(tuple(shape)).layers]
     entries = 2 * sum(sizes) if gradients else 3 * max(sizes)
     return max(1, min(LARGEST_BATCH, memory // (entries * classifier.dtype.itemsize)))
+
+
+def logits_in_batches(classifier: Classifier, images: Tensor) -> Tensor:
+    """Returns the logits of any number of images, (N, classes), without gradients."""
+    with torch.no_grad():
+        parts = torch.split(images, batch_size(classifier, images.shape[1:]))
+        return torch.cat([classifier.logits(part).cpu() for part in parts])
 
 
 def batch_slices(
