@@ -126,7 +126,7 @@ class Examples:
                 yield ExamplePart(attack, LabelledImages(images, self.labels, self.ids).take(rows), adversarial=True)
 
     def take(self, indices: ArrayLike, step: str = "taken") -> "Examples":
-        """Returns some of the rows, and all images that make no row; step is what counts call the selection."""
+        """Returns some of the rows; step is what counts call the selection. Images that make no row all stay."""
         rows = torch.from_numpy(checked_indices(indices, len(self)))
         fields: dict[str, Any] = {
             group: {name: tensor[rows] for name, tensor in getattr(self, group).items()} for group in GROUPS

@@ -37,7 +37,10 @@ class LabelledImages:
         return len(self.images)
 
     def take(self, rows: Sequence[int] | Tensor | NDArray[np.intp]) -> "LabelledImages":
-        """Returns the images of some rows, in their order."""
+        """Returns the images of some rows, in their order; those of a range share memory with these."""
+        if isinstance(rows, range) and rows.step == 1 and 0 <= rows.start <= rows.stop <= len(self):
+            part = slice(rows.start, rows.stop)
+            return LabelledImages(self.images[part], self.labels[part], self.ids[part])
         places = torch.as_tensor(rows, dtype=torch.long)
         return LabelledImages(self.images[places], self.labels[places], tuple(self.ids[row] for row in places.tolist()))
 

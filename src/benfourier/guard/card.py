@@ -5,9 +5,11 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from benfourier import progress
@@ -25,6 +27,7 @@ from benfourier.store.card import AttackRate, GuardCard, MeasuredScores
 from benfourier.store.records import Estimate
 
 CHANGED = {"noise": "noise of ±8/255", "jpeg": "JPEG of quality 75"}  # of the kinds in data/changes.py
+CHUNK = 64  # images that are changed at once
 TRIAL = 4  # images whose forward passes are counted
 
 
@@ -56,8 +59,9 @@ def measure(
             assert examples is not None
             rates.append(_attack_rate(guard, examples, attack, attack in fitted))
             advance(1, attack)
-        for kind, images in kinds.items():
-            alarms.append(alarm_rate(kind, _scores(guard, images), *limits))
+        for kind, (rows, changed) in kinds.items():
+            assert clean is not None
+            alarms.append(alarm_rate(kind, _changed_scores(guard, clean.images, rows, changed), *limits))
             advance(1, kind)
     threshold = guard.threshold
     if clean is None:
@@ -90,13 +94,25 @@ def _hub_name(module: nn.Module) -> str:
     return name if re.fullmatch(r"[\w.-]+/[\w.-]+", name) and not Path(name).exists() else ""  # it may be a folder
 
 
-def _kinds(classifier: Classifier, clean: LabelledImages) -> dict[str, Tensor]:
-    """Images that nobody attacked, by kind in words; kinds without images are left out."""
+def _kinds(classifier: Classifier, clean: LabelledImages) -> dict[str, tuple[Tensor, str | None]]:
+    """Rows of images that nobody attacked, and how they are changed, by kind in words; empty kinds are left out."""
     right = logits_in_batches(classifier, clean.images).argmax(1) == clean.labels
-    kinds = {"clean": clean.images, "misclassified": clean.images[~right]}
-    if bool(right.any()):  # a change may itself make the network err
-        kinds |= {words: change(kind, clean.images[right], classifier.bounds) for kind, words in CHANGED.items()}
-    return {kind: images for kind, images in kinds.items() if len(images)}
+    rows = torch.arange(len(clean))
+    kinds: dict[str, tuple[Tensor, str | None]] = {"clean": (rows, None), "misclassified": (rows[~right], None)}
+    kinds |= {words: (rows[right], kind) for kind, words in CHANGED.items()}  # a change may itself make the network err
+    return {kind: entry for kind, entry in kinds.items() if len(entry[0])}
+
+
+def _changed_scores(guard: Guard, images: Tensor, rows: Tensor, changed: str | None) -> MeasuredScores:
+    """The scores of some images, changed in small parts: a thousand photographs would take gigabytes more."""
+    scores: list[MeasuredScores] = []
+    for part in torch.split(rows, CHUNK):
+        chosen = images[part]
+        scores.append(_scores(guard, chosen if changed is None else change(changed, chosen, guard.classifier.bounds)))
+    return MeasuredScores(
+        tuple(chain.from_iterable(each.adversarial for each in scores)),
+        tuple(chain.from_iterable(each.unfamiliar for each in scores)),
+    )
 
 
 def _scores(guard: Guard, images: Tensor) -> MeasuredScores:

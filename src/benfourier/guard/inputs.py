@@ -55,6 +55,9 @@ def _from_files(
     model: nn.Module | Classifier, data: str, options: Mapping[str, Any], most: int, seed: int
 ) -> tuple[Classifier, LabelledImages]:
     classifier = model if isinstance(model, Classifier) else Classifier(model, **options)
+    if classifier.size is not None and classifier.channels is not None:
+        height, width = classifier.size
+        most = min(most, max(1, MEMORY // (4 * classifier.channels * height * width)))
     read = read_labelled(classifier, data, most, seed)
     return _with_format(classifier, read.images), read
 
