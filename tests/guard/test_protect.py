@@ -1,5 +1,10 @@
 """`protect`: a guard in one call, and what it refuses to be fitted to."""
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
@@ -21,6 +26,7 @@ from benfourier.guard.inputs import classifier_and_images
 from tests.attacks.trained import digits, unseen
 
 BUDGET = 1e-9  # seconds: the least number of images
+ROOT = Path(__file__).parents[2]
 ATTACKS = {"bim": bf.make_attack("bim", tolerance=0.2)}
 
 
@@ -58,6 +64,42 @@ def test_the_same_call_gives_the_same_guard() -> None:
     images = unseen().images[:20]
     assert np.array_equal(first.check(images).score, second.check(images).score)
     assert first.threshold == second.threshold
+
+
+def test_a_call_that_was_killed_goes_on_and_gives_the_same_guard(tmp_path: Path) -> None:
+    code = f"from tests.guard.test_protect import *; protect(attacks=ATTACKS, work_dir={str(tmp_path)!r})"
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, env=environment) as run:  # noqa: S603
+        deadline = time.monotonic() + 120
+        while len(stored(tmp_path)) < 2:  # the number of sources, and the first attack
+            assert time.monotonic() < deadline
+            with pytest.raises(subprocess.TimeoutExpired):
+                run.wait(timeout=0.01)
+        run.kill()
+    assert run.returncode == -signal.SIGKILL
+    before = stored(tmp_path)
+    guard = protect(attacks=ATTACKS, work_dir=tmp_path)
+    assert before.items() <= stored(tmp_path).items()  # finished work was not done again
+    assert len(before) < len(stored(tmp_path))
+    images = unseen().images[240:300]
+    assert np.array_equal(guard.check(images).score, attacked().check(images).score)
+    assert guard.threshold == attacked().threshold
+    assert guard.card is not None
+    assert repr(guard.card.attacks) == repr(attacked().card.attacks)  # type: ignore[union-attr]  # NaN is not equal
+
+
+def stored(folder: Path) -> dict[Path, int]:
+    """The files of a cache, and when they were written."""
+    return {path: path.stat().st_mtime_ns for path in folder.glob("??/*.safetensors")}
+
+
+def test_an_interrupted_call_has_the_same_images_however_fast_the_machine_is_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = protect(work_dir=tmp_path)
+    monkeypatch.setattr("benfourier.guard.protect.ATTACKING", 1e12)  # as if an image took no time
+    assert protect(work_dir=tmp_path).threshold == first.threshold
+    assert protect(work_dir=tmp_path / "other").threshold.images < first.threshold.images
 
 
 def test_without_attacks_the_guard_is_fitted_to_clean_images_and_its_card_says_so() -> None:
