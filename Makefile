@@ -3,7 +3,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
-.PHONY: help quickstart reproduce test check bench clean
+RELEASE := build/release
+
+.PHONY: help quickstart reproduce test check bench release-check clean
 .NOTPARALLEL: # two installs into one environment must not meet
 .DELETE_ON_ERROR:
 
@@ -13,6 +15,7 @@ help:
 	@echo "make test         all tests"
 	@echo "make check        ruff, mypy, import-linter"
 	@echo "make bench        speed and memory; writes docs/speed.md"
+	@echo "make release-check   builds wheel and sources, installs each into a fresh environment, tries it"
 	@echo "make clean        removes the environment and what tools leave behind"
 	@echo "Each verb first installs what it needs into $(VENV). PYTHON=... picks the interpreter."
 
@@ -37,6 +40,23 @@ check: $(VENV)/check.stamp
 # The page is written even when a limit is broken, so that docs/speed.md always shows the last results.
 bench: $(VENV)/bench.stamp
 	status=0; $(BIN)/python -m benchmarks || status=$$?; $(BIN)/python -m tools.docs && exit $$status
+
+# Wheels of all that is needed are fetched once, for both environments. Nothing of this folder is on their path.
+release-check:
+	rm -rf $(RELEASE) dist
+	$(PYTHON) -m venv $(RELEASE)/builder
+	$(RELEASE)/builder/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt hatchling
+	$(RELEASE)/builder/bin/python -m hatchling build -d dist
+	$(RELEASE)/builder/bin/python -m pip wheel -qq --disable-pip-version-check -c constraints.txt -w $(RELEASE)/wheels torch
+	$(RELEASE)/builder/bin/python -m pip wheel -qq --disable-pip-version-check -c constraints.txt -w $(RELEASE)/wheels \
+		-f $(RELEASE)/wheels hatchling dist/*.whl
+	set -e; version=$$($(RELEASE)/builder/bin/python -m hatchling version); for file in dist/*.whl dist/*.tar.gz; do \
+		place=$(RELEASE)/try-$${file##*.}; $(PYTHON) -m venv $$place; \
+		rm -f $(RELEASE)/wheels/benfourier-*.whl; \
+		$$place/bin/python -m pip install -qq --disable-pip-version-check --no-index -f $(RELEASE)/wheels $$file; \
+		(cd $$place && env -u PYTHONPATH bin/python ../../../tools/smoke.py $$version); \
+		echo "$$file: installed and tried"; \
+	done
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis

@@ -71,8 +71,28 @@ def test_the_code_on_the_features_page_prints_what_the_page_shows() -> None:
     assert runner.tries > 10
 
 
-def test_the_version_is_the_same_in_both_places() -> None:
-    assert PROJECT["project"]["version"] == benfourier.__version__
+def test_the_version_is_the_same_in_every_place() -> None:
+    (cited,) = re.findall(r"^version: (.+)$", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    newest = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), flags=re.MULTILINE)[0]
+    versions = {PROJECT["project"]["version"], cited, *({newest} - {"Unreleased"})}
+    assert versions == {benfourier.__version__}
+
+
+def test_every_python_version_that_is_named_is_allowed() -> None:
+    prefix = "Programming Language :: Python :: 3."
+    minors = [int(word[len(prefix) :]) for word in PROJECT["project"]["classifiers"] if word.startswith(prefix)]
+    assert PROJECT["project"]["requires-python"] == f">=3.{min(minors)}"
+    assert f"Python 3.{min(minors)} or later" in README
+
+
+def test_the_sources_of_a_release_hold_all_folders_of_the_tree() -> None:
+    git = shutil.which("git")
+    listed = git and subprocess.run([git, "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)  # noqa: S603
+    if not listed or listed.returncode != 0:
+        pytest.skip("this is not a git checkout")
+    entries = {name.split("/")[0] for name in listed.stdout.split("\0") if name and not name.startswith(".")}
+    # hatchling adds pyproject.toml by itself
+    assert entries - {"pyproject.toml"} == set(PROJECT["tool"]["hatch"]["build"]["targets"]["sdist"]["include"])
 
 
 def test_the_package_says_that_it_is_typed() -> None:
