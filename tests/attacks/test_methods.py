@@ -173,6 +173,25 @@ class TiesAtTheBound(nn.Module):
         return torch.stack([0 * first, first - 1, 2 * (second - 0.95)], 1)
 
 
+class Brightness(nn.Module):
+    """Class 0 for images brighter than 0.4 on average, else class 1."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        lead = images.mean((1, 2, 3)) - 0.4
+        return torch.stack([lead, -lead], 1)
+
+
+def test_an_image_that_an_attack_finds_no_start_for_is_a_failure_and_the_others_are_attacked() -> None:
+    classifier = bf.Classifier(Brightness())  # drawn images are bright: they are of no use against a bright image
+    images = torch.stack([torch.full((1, 16, 16), value) for value in (0.9, 0.1)])
+    result = bf.attack("foolbox:HopSkipJumpAttack", classifier, images, torch.tensor([0, 1]), steps=2)
+    assert result.success.tolist() == [False, True]
+    alone = bf.attack("foolbox:HopSkipJumpAttack", classifier, images[1:], torch.tensor([1]), ids=["1"], steps=2)
+    assert torch.equal(alone.images[0], result.images[1])
+    # with several images the attack stops at its first draw instead of running twice
+    assert int(result.calls[1]) <= int(alone.calls[0]) + 2
+
+
 def test_deepfool_drops_a_tied_class_as_foolbox_does_if_asked_to() -> None:
     classifier = bf.Classifier(TiesAtTheBound(), size=(1, 2), channels=1)
     image, label = torch.tensor([[[[0.9, 0.5]]]]), torch.tensor([0])

@@ -9,19 +9,20 @@ from tools.architecture import count, cycles, load, main, number, participle, va
 LIMITS = {  # lower a limit when its count falls; raise one only with the reason beside it
     "modules": 155,  # the detectors `views`, `second-opinion`, `odds` and `feature-squeezing`, and those below
     # two more: changes of clean images, and outcomes apart from trials; six more for `protect`: its inputs, the rule
-    # of unfamiliar images, the card as a record, its measuring and its rates; one for the first screen of a report; three
-    # for the card as a page, for the records of transformers, torchvision and timm, and for the check of labels
+    # of unfamiliar images, the card as a record, its measuring and its rates; one for the first screen of a report;
+    # three for the card as a page, for the records of transformers, torchvision and timm, and for the check of labels
     "modules without entries": 117,
     # the aim was 18 000; what is left over it are features, their checks and their messages. Since then 230 more for
     # `views`, 820 for three detectors, the default mixture, protocols with unseen attacks and 8-bit attacks, 80 for
     # views without attacks, 1160 for `protect`, the card, `calibrate` and the second rule of a guard, and 260 for the
     # first screen of a report and a page of a third of the bytes. Then 450 for the card as pages and evidence that says
     # what raised a score, 390 for modules and image formats as people have them, 170 for progress off a terminal, for
-    # labels that are checked everywhere, and for calls of protect that take half the memory
-    "lines": 23628,
+    # labels that are checked everywhere, and for calls of protect that take half the memory; 20 for
+    # attacks of Foolbox that find no start
+    "lines": 23649,
     "longest module": 400,
-    # 5 more: the bound of the bins counts rounding, and the torch kernel multiplies matrices; 13 more for the notice that
-    # the kernel compiles
+    # 5 more: the bound of the bins counts rounding, and the torch kernel multiplies matrices; 13 more for the notice
+    # that the kernel compiles
     "kernels lines": 513,
     "function length, p90": 35,
     "modules with one importer, %": 9,

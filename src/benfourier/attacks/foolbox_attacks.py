@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 from torch import Tensor
 
 from benfourier.attacks.attack import Attack, register_attack
-from benfourier.attacks.foreign import ForeignModel, run_foreign
+from benfourier.attacks.foreign import ForeignModel, OneByOneError, run_foreign
 from benfourier.attacks.run import AttackRun
 from benfourier.errors import OptionError, check_choice, optional_import
 from benfourier.options import check_known_options, number
@@ -64,7 +64,16 @@ class FoolboxAttack(Attack):
 
         def run_foolbox(model: ForeignModel, images: Tensor, labels: Tensor, seed: int) -> Tensor:
             wrapped = foolbox.PyTorchModel(model, bounds=(0, 1), device=images.device)
-            adversarial: Tensor = attack(wrapped, images, labels, epsilons=self.eps)[1]
+            try:
+                with warnings.catch_warnings():
+                    warnings.filterwarnings("ignore", ".* failed to draw sufficient random inputs", UserWarning)
+                    adversarial: Tensor = attack(wrapped, images, labels, epsilons=self.eps)[1]
+            except ValueError as error:
+                if not str(error).startswith("init_attack failed"):
+                    raise
+                if len(images) > 1:
+                    raise OneByOneError from error
+                return images  # no image that it could start from misleads: it has failed
             return adversarial
 
         run_foreign(run, run_foolbox)

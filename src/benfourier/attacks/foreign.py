@@ -14,13 +14,17 @@ from benfourier.attacks.run import AttackRun, margins
 ForeignAttack = Callable[["ForeignModel", Tensor, Tensor, int], Tensor]  # model, images in [0, 1], labels, seed
 
 
+class OneByOneError(Exception):
+    """Ends an attack on several images that should get each of them alone."""
+
+
 class ForeignModel(nn.Module):
     """The classifier's logits of images in [0, 1]; every pass is counted for the rows that it serves."""
 
-    def __init__(self, run: AttackRun, rows: Tensor) -> None:
+    def __init__(self, run: AttackRun, rows: Tensor, check: Callable[[], None]) -> None:
         super().__init__()
         self.training = False
-        self.run, self.rows = run, rows
+        self.run, self.rows, self.check = run, rows, check
 
     def forward(self, images: Tensor) -> Tensor:
         """Returns the logits; their backward pass, if there is one, is counted as well."""
@@ -28,6 +32,7 @@ class ForeignModel(nn.Module):
         def count(*_: Tensor) -> None:  # a library may show several copies of a row at once
             self.run.calls[self.rows] += -(-len(images) // len(self.rows))
 
+        self.check()
         count()
         logits = self.run.forward(self.run.low + self.run.span * images)
         if logits.requires_grad:
@@ -39,7 +44,7 @@ def run_foreign(run: AttackRun, attack: ForeignAttack, *, random: bool = False) 
     """Records the adversarial images of another library's attack, which returns images in [0, 1].
 
     An attack that draws at random gets each image alone, under the image's own seed: its draws then belong to the image
-    and not to the batch. One that is not said to be random gets all images at once, and again alone if it drew.
+    and not to the batch. One that is not said to be random gets all images at once, until it draws; then each alone.
     """
     if random or not _run_rows(run, attack, run.rows, may_draw=False):
         for row in run.rows:
@@ -47,12 +52,19 @@ def run_foreign(run: AttackRun, attack: ForeignAttack, *, random: bool = False) 
 
 
 def _run_rows(run: AttackRun, attack: ForeignAttack, rows: Tensor, *, may_draw: bool) -> bool:
-    """Records the images of some rows; False, with nothing recorded, if the attack drew and may not."""
+    """Records the images of some rows; False, with nothing recorded, if the attack should get each of them alone."""
     unit = ((run.clean[rows] - run.low) / run.span).clamp(0, 1)
     seed = run.generators[int(rows[0])].initial_seed()
     with seeded_globals(seed) as drew, torch.enable_grad():
-        images = attack(ForeignModel(run, rows), unit, run.labels[rows], seed).detach()
-        if drew() and not may_draw:
+
+        def check() -> None:
+            if not may_draw and drew():
+                raise OneByOneError
+
+        try:
+            images = attack(ForeignModel(run, rows, check), unit, run.labels[rows], seed).detach()
+            check()
+        except OneByOneError:
             return False
     images = run.clip(run.low + run.span * images.to(run.clean))
     run.record(images, rows, margins(run.logits(images, rows), run.labels[rows]) > 0)
