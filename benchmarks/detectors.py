@@ -29,6 +29,7 @@ from benfourier.metrics.timing import seconds_in_turns
 from benfourier.progress import bar
 
 SOURCES, BATCH = 200, 100
+QUICK_SOURCES = 40
 FITTED, TESTED = 6540, 500  # sources of the SVM's fit and test, as many as the paper's CIFAR-10 has
 LAYERS, ORDERS, ENTRIES = 33, 16, 256
 SHAPES = {"clean": 1.6, "noisy": 1.6, "adversarial": 1.88}  # of the GGD whose samples stand for activations
@@ -77,7 +78,8 @@ def cost(name: str, rounds: int, *, quick: bool) -> Case:
 @cache
 def _milliseconds(rounds: int, *, quick: bool) -> dict[str, float]:
     """Milliseconds per image of the plain forward pass and of every detector; the cheap ones take turns."""
-    mnist = trained_mnist().first(SOURCES + SOURCES // 10)
+    sources = QUICK_SOURCES if quick else SOURCES
+    mnist = trained_mnist().first(sources + sources // 10)
     detectors = _fit_all(mnist, quick=quick)
     images = mnist.images.images
     plain = images[:BATCH].contiguous(memory_format=torch.channels_last)
@@ -93,7 +95,7 @@ def _milliseconds(rounds: int, *, quick: bool) -> dict[str, float]:
     seconds = seconds_in_turns({"plain": forward} | {name: score(name) for name in cheap}, rounds)
     for name in DETECTORS.keys() - cheap:
         seconds |= seconds_in_turns({name: score(name)}, DETECTORS[name].rounds)
-    counts = {"plain": BATCH} | {name: timed.images for name, timed in DETECTORS.items()}
+    counts = {"plain": len(plain)} | {name: min(timed.images, len(images)) for name, timed in DETECTORS.items()}
     return {name: 1000 * median(times) / counts[name] for name, times in seconds.items()}
 
 
@@ -103,7 +105,7 @@ def _fit_all(mnist: TrainedMnist, *, quick: bool) -> dict[str, bf.Detector]:
         name: bf.fit(
             name,
             mnist.classifier,
-            examples.take(range(timed.sources)),
+            examples.take(range(min(timed.sources, len(examples)))),
             clean=mnist.learned if name == "defense-gan" else None,
             **timed.options,
             **(QUICK.get(name, {}) if quick else {}),
