@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,19 @@ from benfourier.errors import StoreError
 from benfourier.store import artifact
 
 ARRAYS = {"a": np.arange(6.0).reshape(2, 3), "b": np.array([True, False]), "empty": np.zeros((0, 4), np.float32)}
+
+READER = """
+import sys
+from benfourier.errors import StoreError
+from benfourier.store import artifact
+reads = refusals = 0
+while reads < 100 or refusals < 100:
+    try:
+        artifact.read(sys.argv[1], "kind", 1)
+        reads += 1
+    except StoreError:
+        refusals += 1
+"""
 
 
 @pytest.fixture
@@ -129,3 +144,28 @@ def test_inspect_refuses_a_newer_schema_of_a_known_kind_and_takes_files_of_other
         artifact.inspect(tmp_path / "new.bf")
     save_file({"weight": torch.zeros(3)}, tmp_path / "other.safetensors")
     assert artifact.inspect(tmp_path / "other.safetensors").arrays == {"weight": ("F32", (3,))}
+
+
+def test_a_file_rewritten_in_place_during_reads_is_whole_or_refused_and_ends_no_process(tmp_path: Path) -> None:
+    path = tmp_path / "x.bf"
+    artifact.write(path, "kind", 1, {}, {"a": np.arange(2.0**17)})
+    content = path.read_bytes()
+    with subprocess.Popen([sys.executable, "-c", READER, str(path)]) as reader:  # noqa: S603
+        while reader.poll() is None:  # as `cp` does it: cut to nothing, then written; a mapped file would be a SIGBUS
+            for part in (content[: len(content) // 2], content):
+                path.write_bytes(part)
+    assert reader.returncode == 0
+
+
+def test_a_folder_is_synced_after_a_file_in_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced, real = list[tuple[str, bool]](), os.fsync
+
+    def sync(descriptor: int) -> None:
+        synced.append((Path(f"/proc/self/fd/{descriptor}").readlink().name, (tmp_path / "x.bf").exists()))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    artifact.write(tmp_path / "x.bf", "kind", 1, {}, ARRAYS)
+    (file, early), folder = synced
+    assert (file.startswith(".x.bf."), early) == (True, False)
+    assert folder == (tmp_path.name, True)

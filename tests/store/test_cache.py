@@ -142,6 +142,16 @@ def test_a_folder_that_takes_no_files_is_named() -> None:
         open_cache("/proc/self")
 
 
+def test_a_folder_that_is_gone_is_an_empty_cache_and_says_what_to_do_when_it_is_written_to(tmp_path: Path) -> None:
+    cache = open_cache(tmp_path / "cache")
+    assert cache is not None
+    cache.folder.rmdir()
+    cache.folder.write_text("no folder any more")
+    assert cache.get("ab") is None
+    with pytest.raises(StoreError, match=r"this folder cannot be made .*give another folder, set BENFOURIER_CACHE"):
+        cache.put("ab", {})
+
+
 def test_what_killed_runs_left_is_swept_when_it_is_old(tmp_path: Path) -> None:
     cache = opened(tmp_path)
     cache.put(KEY, ARRAYS)

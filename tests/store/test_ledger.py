@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import resource
 import subprocess
 import sys
 from dataclasses import fields, replace
@@ -240,6 +241,21 @@ def test_without_flock_a_file_locks_and_says_what_to_remove(path: Path, monkeypa
             append(path, FAILURE)
     append(path, FAILURE)
     assert len(list(records(path))) == 2
+
+
+def test_a_full_disk_is_said_and_loses_no_record_that_was_there(path: Path) -> None:
+    append(path, OUTCOME)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with LedgerWriter(path) as writer:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 20, limits[1]))
+        try:
+            with pytest.raises(StoreError, match=r"the ledger cannot be written .*; check the folder and space"):
+                writer.add(FAILURE)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert [record.key for record in records(path)] == ["k"]
+        writer.add(FAILURE)  # there is space again
+    assert [record.key for record in records(path)] == ["k", "f"]
 
 
 def test_only_an_open_writer_writes(path: Path) -> None:
