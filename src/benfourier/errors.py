@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
+LARGEST_WHOLE = 2**63 - 1  # torch and NumPy count in 64 bits
+MOST_THREADS = 1024  # torch starts as many as it is told to, and ends the process where the system refuses one
+
 
 class BenfourierError(Exception):
     """Base of every exception raised on purpose by benfourier."""
@@ -104,8 +107,9 @@ def near_word(value: object, words: Iterable[str], otherwise: str = "") -> str:
 def check_whole(name: str, value: object, *, least: int = 1, most: int | None = None) -> int:
     """Returns value as an int, or raises OptionError unless it is a whole number in that range."""
     number = None if isinstance(value, bool) or not hasattr(value, "__index__") else int(value.__index__())
-    if number is None or number < least or (most is not None and number > most):
-        to = "" if most is None else f" and at most {most}"
+    limit = LARGEST_WHOLE if most is None else most
+    if number is None or not least <= number <= limit:
+        to = f" and at most {limit}" if most is not None or (number or 0) > limit else ""
         raise OptionError(f"{name} is {value!r}; it must be a whole number of at least {least}{to}", name)
     return number
 
@@ -140,6 +144,11 @@ def check_probability(value: "ArrayLike", name: str = "probability") -> "NDArray
 def check_seed(value: object) -> int:
     """Returns a seed, or raises OptionError unless every library that draws can take it."""
     return check_whole("seed", value, least=0, most=2**32 - 1)
+
+
+def check_threads(value: object) -> int:
+    """Returns a number of threads, or raises OptionError unless a process can have that many."""
+    return check_whole("threads", value, most=MOST_THREADS)
 
 
 def check_switch(name: str, value: object) -> bool:

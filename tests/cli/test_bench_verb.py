@@ -37,3 +37,22 @@ def test_counts_below_one_are_refused(capsys: Capture, option: str) -> None:
     result = call(capsys, "bench", "--model", "timed_networks:tiny", option, "0")
     assert result.code == 2
     assert option[2:] in result.err
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("--size", "9" * 20), "size is 9999"),
+        (("--size", "9" * 9), "do not fit the memory"),
+        (("--channels", "9" * 12), "do not fit the memory"),
+        (("--threads", "9" * 20), "threads is 9999"),
+        (("--threads", "100000"), "at most 1024"),
+    ],
+)
+def test_counts_that_no_machine_holds_are_refused(capsys: Capture, words: tuple[str, str], complaint: str) -> None:
+    options = {"--size": "8", "--channels": "1", "--rounds": "1", words[0]: words[1]}
+    result = call(
+        capsys, "bench", "--model", "timed_networks:tiny", *(word for pair in options.items() for word in pair)
+    )
+    assert result.code == 2
+    assert complaint in result.err

@@ -205,6 +205,12 @@ def test_adversarial_images_win_over_files_that_cannot_be_read(capsys: Capture, 
     assert result.json["unreadable"][0]["file"] == str(here / "none.png")
 
 
+def test_a_batch_that_no_number_of_64_bits_holds_is_refused(capsys: Capture, here: Path) -> None:
+    result = detect(capsys, here, pictures(here / "one", toys().tested.clean[:1])[0], "--batch", "9" * 20)
+    assert result.code == 2
+    assert f"batch is {'9' * 20}; it must be a whole number of at least 1 and at most 9223372036854775807" in result.err
+
+
 def test_another_rate_can_be_asked_for_without_a_refit(capsys: Capture, here: Path) -> None:
     accepted_files, _ = sorted_out(here / "all")
     result = detect(capsys, here, accepted_files[0], "--false-alarm-rate", "0.5", "--json")
@@ -312,6 +318,8 @@ def test_what_was_fitted_is_reported(capsys: Capture, here: Path) -> None:
         (("--labelled", "digits"), 2, "leave clean out"),
         (("--examples", "none.bf"), 4, "none.bf: it cannot be opened"),
         (("--out", "none/guard.bf"), 4, "its folder does not exist"),
+        (("--out", "x" * 300), 2, "File name too long"),
+        (("--out", "x" * 250), 2, "File name too long"),  # the temporary file's name is longer
         (("--out", "."), 4, "it is a folder"),
         (("--out", "examples.bf"), 4, "examples.bf: this is what --examples names, and it would be overwritten"),
         (("--out", "w.safetensors"), 4, "w.safetensors: this is what --weights names, and it would be overwritten"),

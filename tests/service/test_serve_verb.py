@@ -103,3 +103,8 @@ def test_options_that_cannot_work_end_it_with_2(
     outcome = call(capsys, "serve", folder / "guard.bf", *MODEL, folder / "w.safetensors", *words)
     assert outcome.code == 2
     assert complaint in outcome.err
+        (["--host", "a\nb"], "cannot listen at 'a\\nb':8000"),
+        (["--host", "a\x00b"], "cannot listen at 'a\\x00b':8000"),
+        (["--threads", "99999999999999999999"], "threads is 99999999999999999999"),
+        (["--threads", "100000"], "at most 1024"),
+        (["--batch", "99999999999999999999"], "batch is 99999999999999999999"),

@@ -8,7 +8,7 @@ import typer
 
 import benfourier as bf
 from benfourier.cli import options, output
-from benfourier.errors import OptionError, check_whole
+from benfourier.errors import OptionError, check_threads, check_whole
 
 
 def bench(
@@ -33,8 +33,10 @@ def bench(
 
     Example: `benfourier bench -m alexnet --batch 8 --threads 2`
     """
-    for name, value in (("batch", batch), ("rounds", rounds), ("threads", 1 if threads is None else threads)):
+    for name, value in (("batch", batch), ("rounds", rounds)):
         check_whole(name, value)
+    if threads is not None:
+        check_threads(threads)
     classifier = options.classifier_from(model, weights, digest, size, channels, classes, mean, std)
     if classifier.size is None or classifier.channels is None:
         raise OptionError("the network does not say which images it takes; give --size and --channels")

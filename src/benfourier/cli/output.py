@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import typer
 
 import benfourier as bf
-from benfourier.errors import StoreError
+from benfourier.errors import OptionError, StoreError
 
 # Exit codes, the same for every verb; 0 is success.
 ADVERSARIAL = 1  # detect only: images were rejected
@@ -41,10 +41,15 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
 
 
 def check_output_path(out: Path, **inputs: Path | str | None) -> None:
-    """Raises StoreError unless a file can be written there that is none of the inputs, by option, of the verb.
+    """Raises an error unless a file can be written there that is none of the inputs, by option, of the verb.
 
     Verbs call it before their work begins. Inputs that are no files do not matter.
     """
+    try:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            (out.parent / f".{out.name}.12345678").lstat()  # the name under which it is written first
+    except OSError as error:
+        raise OptionError(f"out is {str(out)!r}, which cannot be a name ({error}); give a shorter one") from error
     if out.is_dir() or not out.absolute().parent.is_dir():
         raise StoreError(f"{out}: it is a folder, or its folder does not exist; name a file in a folder that does")
     for option, source in inputs.items():

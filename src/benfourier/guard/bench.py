@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from benfourier.detectors.mbf import features
-from benfourier.errors import check_whole
+from benfourier.errors import InputError, check_threads, check_whole
 from benfourier.guard.guard import Guard
 from benfourier.metrics.timing import median_seconds
 from benfourier.models.classifier import Classifier
@@ -46,8 +46,12 @@ def bench(
     check_whole("batch", batch)
     check_whole("rounds", rounds)
     if threads is not None:
-        torch.set_num_threads(check_whole("threads", threads))
-    images = classifier.noise(batch)
+        torch.set_num_threads(check_threads(threads))
+    try:
+        images = classifier.noise(batch)
+    except RuntimeError as error:  # torch's word for too little memory
+        reason = str(error).splitlines()[0]
+        raise InputError(f"{batch} images do not fit the memory ({reason}); give fewer or smaller ones") from error
     calls: dict[str, Callable[[], object]] = {
         "network": lambda: classifier.logits(images),
         "with features": lambda: features(classifier, images, batch=batch, show_progress=False),

@@ -15,7 +15,7 @@ from fastapi import FastAPI
 from torch import nn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from benfourier.errors import OptionError, check_choice, check_whole
+from benfourier.errors import OptionError, check_choice, check_threads
 from benfourier.models.classifier import Classifier
 from benfourier.service.app import make_app
 from benfourier.service.demo import load_demo
@@ -61,7 +61,7 @@ def serve(
     """
     check_choice("log level", log_level, LOG_LEVELS)
     if threads is not None:
-        torch.set_num_threads(check_whole("threads", threads))
+        torch.set_num_threads(check_threads(threads))
     limits = Settings(**settings, hosts=allowed_hosts(host, tuple(allow_hosts)))
     engine = Engine(GuardFile(Path(path), module, false_alarm_rate, second), limits)
     samples = None if demo is None else load_demo(demo, engine.current.guard.classifier)
@@ -108,9 +108,10 @@ def open_socket(host: str, port: int) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
         listener.listen(BACKLOG)
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, TypeError, ValueError) as error:  # the last two: no name that can be looked up
         listener.close()
-        raise OptionError(f"cannot listen at {host}:{port} ({error}); choose another --host or --port") from error
+        place = f"{host if host.isprintable() else repr(host)}:{port}"
+        raise OptionError(f"cannot listen at {place} ({error}); choose another --host or --port") from error
     return listener
 
 
