@@ -2,6 +2,7 @@
 
 import base64
 import gzip
+import json
 import select
 import socket
 import struct
@@ -23,7 +24,7 @@ from starlette.exceptions import HTTPException
 import benfourier as bf
 import benfourier.service.server as server
 from benfourier.errors import OptionError
-from benfourier.service import oip
+from benfourier.service import middleware, oip
 from benfourier.service.middleware import check_origin
 from benfourier.service.settings import Settings, allowed_hosts
 from tests.service.serving import INFER, SETTINGS, Served, asked, clean, in_bytes, png, served
@@ -217,6 +218,39 @@ def test_bodies_that_together_take_too_much_memory_get_a_429(tmp_path: Path) -> 
         slow.close()
         while (answer := service.client.post(INFER, content=b"x" * 900)).status_code != 400:
             assert answer.status_code == 429
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\x16\x03\x01\x02\x00",
+        b"GET\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nName" + b"x" * 10**5,
+        f"POST {INFER} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n".encode(),
+    ],
+)
+def test_what_is_not_http_gets_the_one_shape_of_errors(here: Served, sent: bytes) -> None:
+    with socket.create_connection(here.place) as client:
+        client.sendall(sent)
+        head, _, body = _received(client).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    for header in (b"content-type: application/json", b"x-request-id: ", b"x-content-type-options: nosniff"):
+        assert header in head.lower()
+    assert list(json.loads(body)) == ["error"]
+
+
+def test_more_requests_than_may_be_served_at_once_get_a_503(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(middleware, "MAX_REQUESTS", 1)
+    begun = f"POST {INFER} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n".encode()
+    with served(tmp_path) as service:
+        with socket.create_connection(service.place) as first:
+            first.sendall(begun)
+            while (answer := service.client.get("/v1/guard")).status_code != 503:
+                assert answer.status_code == 200
+            refused(answer, 503, "try again")
+        while (answer := service.client.get("/v1/guard")).status_code != 200:
+            assert answer.status_code == 503
 
 
 def test_a_client_that_never_ends_its_headers_is_disconnected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

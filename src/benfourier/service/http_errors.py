@@ -20,7 +20,7 @@ DESCRIPTIONS = {
     422: "The images cannot be judged.",
     429: "The queue is full; try again after Retry-After seconds.",
     500: "A fault of the server.",
-    503: "The service is starting or shutting down.",
+    503: "The service is starting or shutting down, or serves as many requests as it may.",
     504: "The images were not judged in time.",
 }
 BODY_ERRORS = (400, 408, 413, 415, 422, 429, 500, 503, 504)  # of a request with images

@@ -26,6 +26,7 @@ from benfourier.service.telemetry import Metrics, log_event
 CLIENT_LEFT = 499  # the client left before its response; only logs and counters show it
 METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE")  # the counters call all others "other"
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+MAX_REQUESTS = 1000  # served at once
 DRAIN_SECONDS = 2.0  # the rest of a refused body is read for so long: most clients read only after they have written
 SECURITY_HEADERS = {
     # the page of the card has its style sheet within
@@ -85,7 +86,7 @@ class RequestLog:
 
 
 class RequestLimits:
-    """Refuses foreign hosts and cross-site requests; bounds the bytes and the time in which a body arrives.
+    """Refuses foreign hosts and cross-site requests; bounds requests at once, and the bytes and time of a body.
 
     A limit that is crossed while a body is read raises HTTPException from `receive`, so that the application's handler
     gives it the one error shape. The deadline is `scope["state"]["deadline"]`, on the event loop's clock.
@@ -96,6 +97,7 @@ class RequestLimits:
         self.settings = settings
         self.bytes = 0  # of all bodies whose requests are being served
 
+        self.requests = 0  # being served
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request."""
         if scope["type"] != "http":
@@ -105,6 +107,8 @@ class RequestLimits:
         try:
             check_origin(scope["method"], headers, self.settings.hosts)
         except HTTPException as error:
+            if self.requests >= MAX_REQUESTS:
+                raise HTTPException(503, f"{self.requests} requests are being served, which are all; try again")
             response = await error_response(Request(scope), error)
             await response(scope, receive, send)
             return
@@ -114,9 +118,11 @@ class RequestLimits:
         announced = int(length) if length.isdecimal() and length.isascii() else 0
         body = _BodyReader(self, receive, announced, deadline)
         try:
+        self.requests += 1
             await self._app(scope, body.receive, send)
         finally:
             self.bytes -= body.size
+            self.requests -= 1
 
 
 @dataclass

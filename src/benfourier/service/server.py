@@ -1,6 +1,7 @@
 """The server: uvicorn behind a socket, with a timeout for heads of requests and a graceful end."""
 
 import asyncio
+import secrets
 import signal
 import socket
 import sys
@@ -9,6 +10,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import h11
 import torch
 import uvicorn
 from fastapi import FastAPI
@@ -20,12 +22,12 @@ from benfourier.models.classifier import Classifier
 from benfourier.service.app import make_app
 from benfourier.service.demo import load_demo
 from benfourier.service.engine import Engine, GuardFile
+from benfourier.service.middleware import SECURITY_HEADERS
 from benfourier.service.settings import Settings, allowed_hosts
 from benfourier.service.telemetry import configure_logging, log_event
 
 HEAD_SECONDS = 10.0  # time for the head of a request; uvicorn has no limit of its own
 KEEP_ALIVE_SECONDS = 30
-CONNECTIONS = 1000
 BACKLOG = 2048
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -74,7 +76,7 @@ def serve(
 
 
 class _Protocol(H11Protocol):
-    """HTTP/1.1 that closes connections whose request head does not arrive in time."""
+    """HTTP/1.1 that closes connections whose request head does not arrive in time, and whose errors have one shape."""
 
     _timer: asyncio.TimerHandle | None = None
 
@@ -89,6 +91,19 @@ class _Protocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._set_timer(waits=False)
         super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """Answers what is not HTTP, and closes the connection. No application sees it: uvicorn has words of its own."""
+        number = secrets.token_hex(8)
+        log_event("no HTTP", request=number, client=(self.client or ["unknown"])[0], status=400)
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):  # else a response is under way, and is cut off
+            content = b'{"error":"this is no HTTP/1.1 request; check its first line, its headers and its lengths"}'
+            headers = {**SECURITY_HEADERS, "X-Request-Id": number, "Content-Type": "application/json"}
+            headers |= {"Content-Length": str(len(content)), "Cache-Control": "no-store", "Connection": "close"}
+            response = h11.Response(status_code=400, headers=list(headers.items()), reason=b"Bad Request")
+            for event in (response, h11.Data(data=content), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
     def _set_timer(self, *, waits: bool) -> None:
         """Starts the timer, or lets it run, while the head of a request is to come; else stops it."""
@@ -127,7 +142,6 @@ def make_server(app: FastAPI, settings: Settings) -> uvicorn.Server:
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=CONNECTIONS,
         backlog=BACKLOG,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=int(settings.timeout_seconds) + 5,
