@@ -265,7 +265,7 @@ def test_a_client_that_never_ends_its_headers_is_disconnected(tmp_path: Path, mo
     "options",
     [
         *({"max_batch": 0}, {"timeout_seconds": 0}, {"max_queue": 1}, {"name": "a/b"}, {"token": ""}),
-        *({"max_memory_bytes": 1}, {"watch_seconds": 0}, {"hosts": ("http://a/",)}),
+        *({"max_memory_bytes": 1}, {"watch_seconds": 0}, {"hosts": ("http://a/",)}, {"deterministic": 1}),
     ],
 )
 def test_settings_that_cannot_work_are_refused(options: dict[str, object]) -> None:

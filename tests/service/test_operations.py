@@ -142,6 +142,74 @@ def test_a_counter_that_fails_does_not_end_judging(
 
 def test_a_service_that_cannot_judge_any_more_is_not_ready_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_counters_that_all_fail_end_neither_requests_nor_reloads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("the counters are full")
+
+    with served(tmp_path, Settings(watch_seconds=0.02)) as service:
+        old = service.client.get("/v1/guard").json()["version"]
+        for name in ("count_request", "count_batch", "count_verdicts", "set_guard"):
+            monkeypatch.setattr(Metrics, name, fail)
+        monkeypatch.setattr(service.engine.metrics.reloads, "labels", fail)
+        guard(0.3).save(service.file)
+        while service.client.get("/v1/guard").json()["version"] == old:
+            assert service.client.post(INFER, json=asked(clean(1))).status_code == 200
+        service.file.write_bytes(b"not a guard")
+        while "reload failed" not in caplog.text:
+            assert service.client.post(INFER, json=asked(clean(1))).status_code == 200
+        guard(0.2).save(service.file)
+        while service.client.get("/v1/guard").json()["threshold"] != guard(0.2).threshold.value:
+            assert service.client.post(INFER, json=asked(clean(1))).status_code == 200
+    assert "the counters are full" in caplog.text
+    assert "request failed" not in caplog.text
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), MemoryError()])
+@pytest.mark.parametrize("place", ["service.oip.read_call", "guard.guard.Guard.judge"])
+def test_a_thread_that_leaves_python_or_has_no_memory_fails_its_own_request_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, error: BaseException
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    with served(tmp_path) as service:
+        with monkeypatch.context() as broken:
+            broken.setattr(f"benfourier.{place}", fail)
+            answer = service.client.post(INFER, json=asked(clean(1)))
+            assert (answer.status_code, list(answer.json())) == (500, ["error"])
+        assert service.client.post(INFER, json=asked(clean(1))).status_code == 200
+        assert service.client.get("/v2/health/ready").status_code == 200
+
+
+def test_a_clock_that_jumps_changes_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, year = time.time, 365 * 24 * 3600
+    with served(tmp_path, Settings(watch_seconds=0.02, timeout_seconds=20)) as service:
+        expected = outputs(service.client.post(INFER, json=asked(clean(2))))
+        for jump in (year, -year):
+            monkeypatch.setattr(time, "time", lambda jump=jump: real() + jump)
+            answer = service.client.post(INFER, json=asked(clean(2)))
+            assert answer.status_code == 200
+            assert np.array_equal(outputs(answer)["label"], expected["label"])
+        guard(0.3).save(service.file)
+        os.utime(service.file, (1, 1))  # written long ago, as the clock says now
+        while service.client.get("/v1/guard").json()["threshold"] != guard(0.3).threshold.value:
+            assert service.client.get("/v2/health/ready").status_code == 200
+
+
+def test_with_batches_filled_up_a_score_does_not_depend_on_other_images(tmp_path: Path) -> None:
+    images = torch.cat([clean(20), attacked(20)])
+    with served(tmp_path, Settings(deterministic=True, max_batch=8)) as service:
+        together = outputs(service.client.post(INFER, json=asked(images)))["score"]
+        turned = outputs(service.client.post(INFER, json=asked(images.flip(0))))["score"][::-1]
+        alone = [outputs(service.client.post(INFER, json=asked(image[None])))["score"][0] for image in images]
+    assert np.array_equal(together, alone)
+    assert np.array_equal(together, turned)
+    # without it the last bits differ, so that the test can fail
+    assert not np.array_equal(guard().judge(list(images)).score, [guard().judge([i]).score[0] for i in images])
+
+
 ) -> None:
     def fail(*_: object) -> None:
         raise RuntimeError("no thread can be started")

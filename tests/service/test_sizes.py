@@ -5,12 +5,13 @@ from functools import cache
 from pathlib import Path
 
 import httpx
+import numpy as np
 import torch
 from torch import nn
 
 import benfourier as bf
 from benfourier.service.app import make_app
-from benfourier.service.engine import Engine, GuardFile
+from benfourier.service.engine import Engine, GuardFile, fill_batches
 from tests.detectors.toys import toys
 from tests.service.serving import INFER, SETTINGS, asked, outputs, png, running
 
@@ -53,3 +54,11 @@ def test_small_files_of_large_images_that_the_memory_could_not_hold_are_refused(
         assert answer.status_code == 413
         assert str(settings.max_memory_bytes) in answer.json()["error"]
         assert client.post("/v1/check", files=files).status_code == 200
+
+
+def test_batches_are_filled_up_for_each_size_of_images() -> None:
+    several = [*images(12, 20, 12, 12), *images(20)]
+    filled = fill_batches(several, 4)
+    assert [image.shape[1] for image in filled] == [12, 20, 12, 12, 20, 12, 20, 20]
+    assert all(one is other for one, other in zip(filled, several, strict=False))
+    assert np.allclose(unsized().judge(filled, batch=4)[:5].score, unsized().judge(several).score, atol=0.05)

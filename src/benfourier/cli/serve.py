@@ -30,6 +30,9 @@ def serve(
     name: Annotated[str, typer.Option("--name", help="Of the model in the Open Inference Protocol.")] = "guard",
     batch: Annotated[int, typer.Option("--batch", help="Images judged at once.")] = 32,
     wait_ms: Annotated[float, typer.Option("--wait-ms", help="How long a batch waits for more images.")] = 5.0,
+    deterministic: Annotated[
+        bool, typer.Option("--deterministic", help="Fill every batch up: scores never depend on other requests.")
+    ] = False,
     queue: Annotated[int, typer.Option("--queue", help="Images that may wait; further ones get 429.")] = 512,
     max_images: Annotated[int, typer.Option("--max-images", help="In one request.")] = 64,
     max_pixels: Annotated[int, typer.Option("--max-pixels", help="Of one image.")] = 2**24,
@@ -74,6 +77,7 @@ def serve(
         timeout_seconds=seconds,
         max_queue=queue,
         max_batch=batch,
+        deterministic=deterministic,
         batch_wait_seconds=wait_ms / 1000,
         token=_token(token_file),
         watch_seconds=1.0 if reload else None,

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -200,7 +201,10 @@ class Engine:
 
     def _run(self, images: list[Tensor]) -> CheckOutcome:
         loaded = self._loaded  # once per batch, so that an outcome names the guard that gave it
-        return CheckOutcome(loaded, loaded.guard.judge(images))
+        if not self.settings.deterministic:
+            return CheckOutcome(loaded, loaded.guard.judge(images))
+        size = self.settings.max_batch
+        return CheckOutcome(loaded, loaded.guard.judge(fill_batches(images, size), batch=size)[: len(images)])
 
     def _use(self, loaded: LoadedGuard) -> None:
         """Puts a guard to work, with a drift of its own."""
@@ -224,3 +228,13 @@ class Engine:
 def short_numbers(values: NDArray[np.float64]) -> list[float]:
     """Returns numbers with as many digits as a chart can show."""
     return [float(f"{value:.5g}") for value in values]
+def fill_batches(images: Sequence[Tensor], size: int) -> list[Tensor]:
+    """Returns images and copies behind them, so that those of each shape fill batches of a size.
+
+    What a network's rounding does to an image depends on the size of its batch, not on what else is in it.
+    """
+    first = {image.shape: image for image in reversed(images)}
+    counts = Counter(image.shape for image in images)
+    return [*images, *(first[shape] for shape, count in counts.items() for _ in range(-count % size))]
+
+

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from benfourier.errors import OptionError, check_number, check_whole
+from benfourier.errors import OptionError, check_number, check_switch, check_whole
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 ANY_HOST = "*"
@@ -22,6 +22,7 @@ class Settings:
     max_queue: int = 512  # images in the queue; further ones get 429
     max_batch: int = 32  # images judged at once; a single request may hold more
     batch_wait_seconds: float = 0.005  # time that the first images of a batch wait for others
+    deterministic: bool = False  # whether each batch is filled up to max_batch images: scores depend on no company
     token: str | None = field(default=None, repr=False)  # that requests must bear; None for none
     watch_seconds: float | None = None  # between two looks at the guard's file; SIGHUP reloads it in any case
     drift_window: int = 500  # number of recent scores to compare with the calibration scores
@@ -35,6 +36,7 @@ class Settings:
         for name, least in (("timeout_seconds", 0.001), ("batch_wait_seconds", 0.0), ("watch_seconds", 0.01)):
             if getattr(self, name) is not None:
                 check_number(name, getattr(self, name), least=least)
+        check_switch("deterministic", self.deterministic)
         if not self.name or "/" in self.name:
             raise OptionError(f"name is {self.name!r}; it must be a word without a slash")
         if self.token is not None and (not self.token or not self.token.isascii() or not self.token.isprintable()):
