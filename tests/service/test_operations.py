@@ -3,7 +3,9 @@
 import asyncio
 import json
 import logging
+import os
 import re
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from io import StringIO
@@ -140,8 +142,6 @@ def test_a_counter_that_fails_does_not_end_judging(
     assert "the counters are full" in caplog.text
 
 
-def test_a_service_that_cannot_judge_any_more_is_not_ready_and_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 def test_counters_that_all_fail_end_neither_requests_nor_reloads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -210,6 +210,8 @@ def test_with_batches_filled_up_a_score_does_not_depend_on_other_images(tmp_path
     assert not np.array_equal(guard().judge(list(images)).score, [guard().judge([i]).score[0] for i in images])
 
 
+def test_a_service_that_cannot_judge_any_more_is_not_ready_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_: object) -> None:
         raise RuntimeError("no thread can be started")

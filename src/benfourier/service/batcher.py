@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from torch import Tensor
 
 from benfourier.service.settings import Settings
-from benfourier.service.telemetry import log_event
+from benfourier.service.telemetry import log_count_faults, log_event
 
 Result = TypeVar("Result")
 T = TypeVar("T")
@@ -89,7 +89,7 @@ class Batcher(Generic[Result]):
 
     async def exclusive(self, work: Callable[[], T]) -> T:
         """Returns the result of a call that needs the network for itself; it is made between two batches."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        return await run_on(self._thread, work)
 
     async def run_forever(self) -> None:
         """Runs batches until the batcher is closed and the queue is empty; a fault is logged and closes it too."""
@@ -135,7 +135,7 @@ class Batcher(Generic[Result]):
         images = [image for request in requests for image in request.images]
         start = loop.time()
         try:
-            result: Any = await loop.run_in_executor(self._thread, self._run, images)
+            result: Any = await run_on(self._thread, lambda: self._run(images))
         except Exception as error:  # it belongs to the request, whose caller handles it
             if len(requests) > 1:
                 for request in requests:
@@ -149,7 +149,17 @@ class Batcher(Generic[Result]):
             first, last = last, last + len(request.images)
             if not request.done.done():
                 request.done.set_result(result[first:last])
-        try:
+        with log_count_faults():
             self._on_batch(len(images), [start - request.since for request in requests])
-        except Exception:  # a counter that fails must not end the service
-            log_event("counting failed", level=logging.ERROR, trace=True)
+
+
+async def run_on(pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+    """Returns the result of a call on a thread of a pool; code in it that calls sys.exit fails this call only."""
+
+    def run() -> T:
+        try:
+            return work()
+        except SystemExit as error:  # asyncio would end the whole server
+            raise RuntimeError(f"it called sys.exit({error.code!r})") from error
+
+    return await asyncio.get_running_loop().run_in_executor(pool, run)

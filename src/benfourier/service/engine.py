@@ -23,10 +23,10 @@ from benfourier.guard.drift import Drift
 from benfourier.guard.guard import Guard, load_guard
 from benfourier.guard.verdicts import Verdicts
 from benfourier.models.classifier import Classifier
-from benfourier.service.batcher import Batcher, BatcherClosedError, QueueFullError
+from benfourier.service.batcher import Batcher, BatcherClosedError, QueueFullError, run_on
 from benfourier.service.http_errors import UNAVAILABLE, too_many_requests
 from benfourier.service.settings import Settings
-from benfourier.service.telemetry import Metrics, log_event
+from benfourier.service.telemetry import Metrics, log_count_faults, log_event
 from benfourier.service.uploads import unpack
 
 READERS = 2  # threads that unpack, parse and decode requests, and write responses
@@ -163,7 +163,8 @@ class Engine:
         finally:
             submission.cancel()
             left.cancel()
-        self.metrics.count_verdicts(outcome.verdicts)
+        with log_count_faults():
+            self.metrics.count_verdicts(outcome.verdicts)
         if outcome.loaded is self._loaded:
             self.drift.add(outcome.verdicts.score)
         return outcome
@@ -179,7 +180,7 @@ class Engine:
     async def in_reader_thread(self, work: Callable[[], T], request: Request) -> T:
         """Returns the result of a call that would block the event loop."""
         async with asyncio.timeout_at(request.state.deadline):
-            return await asyncio.get_running_loop().run_in_executor(self._readers, work)
+            return await run_on(self._readers, work)
 
     async def reload(self) -> bool:
         """Loads the guard's file again and puts it to work between two batches; a bad file changes nothing."""
@@ -194,10 +195,14 @@ class Engine:
         except Exception as error:  # whatever is wrong with the file, the old guard goes on
             unknown = not isinstance(error, BenfourierError)
             log_event("reload failed", level=logging.ERROR, trace=unknown, reason=f"{type(error).__name__}: {error}")
-            self.metrics.reloads.labels("failed").inc()
+            self._count_reload("failed")
             return False
-        self.metrics.reloads.labels("done").inc()
+        self._count_reload("done")
         return True
+
+    def _count_reload(self, outcome: str) -> None:
+        with log_count_faults():
+            self.metrics.reloads.labels(outcome).inc()
 
     def _run(self, images: list[Tensor]) -> CheckOutcome:
         loaded = self._loaded  # once per batch, so that an outcome names the guard that gave it
@@ -210,7 +215,8 @@ class Engine:
         """Puts a guard to work, with a drift of its own."""
         self._loaded = loaded
         self.drift = Drift(loaded.guard.calibration.scores, self.settings.drift_window)
-        self.metrics.set_guard(loaded.guard, loaded.version)
+        with log_count_faults():
+            self.metrics.set_guard(loaded.guard, loaded.version)
         name, threshold = loaded.guard.detector.method.name, str(loaded.guard.threshold)
         log_event("guard loaded", version=loaded.version, detector=name, threshold=threshold)
 
@@ -225,9 +231,6 @@ class Engine:
                 await self.reload()
 
 
-def short_numbers(values: NDArray[np.float64]) -> list[float]:
-    """Returns numbers with as many digits as a chart can show."""
-    return [float(f"{value:.5g}") for value in values]
 def fill_batches(images: Sequence[Tensor], size: int) -> list[Tensor]:
     """Returns images and copies behind them, so that those of each shape fill batches of a size.
 
@@ -238,3 +241,6 @@ def fill_batches(images: Sequence[Tensor], size: int) -> list[Tensor]:
     return [*images, *(first[shape] for shape, count in counts.items() for _ in range(-count % size))]
 
 
+def short_numbers(values: NDArray[np.float64]) -> list[float]:
+    """Returns numbers with as many digits as a chart can show."""
+    return [float(f"{value:.5g}") for value in values]

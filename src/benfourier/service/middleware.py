@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from benfourier.report.card import style_digest
 from benfourier.service.http_errors import error_response, too_many_requests
 from benfourier.service.settings import ANY_HOST, Settings
-from benfourier.service.telemetry import Metrics, log_event
+from benfourier.service.telemetry import Metrics, log_count_faults, log_event
 
 CLIENT_LEFT = 499  # the client left before its response; only logs and counters show it
 METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE")  # the counters call all others "other"
@@ -80,7 +80,8 @@ class RequestLog:
             seconds, method = time.perf_counter() - start, scope["method"]
             route = getattr(scope.get("route"), "path", "") or scope.get("root_path") or "other"
             known = route != "other" and method in METHODS
-            self._metrics.count_request(method if known else "other", route, status, seconds)
+            with log_count_faults():
+                self._metrics.count_request(method if known else "other", route, status, seconds)
             fields = {"method": method, "path": scope["path"], "status": status, "ms": round(1000 * seconds, 1)}
             log_event("request", request=number, client=(scope.get("client") or ["unknown"])[0], **fields)
 
@@ -96,8 +97,8 @@ class RequestLimits:
         self._app = app
         self.settings = settings
         self.bytes = 0  # of all bodies whose requests are being served
-
         self.requests = 0  # being served
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request."""
         if scope["type"] != "http":
@@ -106,9 +107,9 @@ class RequestLimits:
         headers = Headers(scope=scope)
         try:
             check_origin(scope["method"], headers, self.settings.hosts)
-        except HTTPException as error:
             if self.requests >= MAX_REQUESTS:
                 raise HTTPException(503, f"{self.requests} requests are being served, which are all; try again")
+        except HTTPException as error:
             response = await error_response(Request(scope), error)
             await response(scope, receive, send)
             return
@@ -117,12 +118,12 @@ class RequestLimits:
         length = headers.get("content-length", "")
         announced = int(length) if length.isdecimal() and length.isascii() else 0
         body = _BodyReader(self, receive, announced, deadline)
-        try:
         self.requests += 1
+        try:
             await self._app(scope, body.receive, send)
         finally:
-            self.bytes -= body.size
             self.requests -= 1
+            self.bytes -= body.size
 
 
 @dataclass

@@ -2,7 +2,8 @@
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
 import numpy as np
@@ -87,6 +88,15 @@ class JsonFormatter(logging.Formatter):
 def log_event(event: str, *, level: int = logging.INFO, trace: bool = False, **fields: object) -> None:
     """Logs an event with its fields."""
     LOGGER.log(level, event, extra={"fields": fields}, exc_info=trace)
+
+
+@contextmanager
+def log_count_faults() -> Iterator[None]:
+    """Logs what goes wrong in the block: a counter that fails must not end a request, a batch or the service."""
+    try:
+        yield
+    except Exception:
+        log_event("counting failed", level=logging.ERROR, trace=True)
 
 
 def configure_logging(level: str) -> None:
