@@ -318,6 +318,19 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, timeout=120)  # noqa: S603
 
 
+def test_where_no_folder_can_be_written_to_the_torch_kernel_answers() -> None:
+    code = """
+import numba.core.caching, torch, warnings
+from benfourier import kernels
+numba.core.caching.CacheImpl._locator_classes = []  # those that need a folder, of which none can be written to
+x = torch.randn(3, 6000, generator=torch.Generator().manual_seed(0))
+with warnings.catch_warnings(record=True) as caught:
+    assert torch.equal(kernels.magnitudes(x), kernels.magnitudes(x, backend="torch"))
+assert "cannot cache" in str(caught[0].message), caught
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)  # noqa: S603
+
+
 def test_the_kernel_compiles_for_a_generic_processor(tmp_path: Path) -> None:
     code = """
 import time, torch

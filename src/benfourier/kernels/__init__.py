@@ -95,7 +95,7 @@ def _has_numba() -> bool:
     """True if the numba kernel can be imported; warns once if numba is missing or broken."""
     try:
         _numba_kernel()
-    except ImportError as error:
+    except (ImportError, RuntimeError) as error:  # the latter: no folder can be written to for what it compiles
         warnings.warn(f"the numba kernel cannot be used ({error}); the slower torch kernel answers", stacklevel=4)
         return False
     return True
