@@ -14,13 +14,22 @@ import httpx
 import pytest
 
 from benfourier.models.weights import save_weights
-from tests.cli.calling import call
+from tests.cli.calling import call, file_of_networks
+from tests.detectors.guarded import other_guard
 from tests.detectors.toys import toys
 from tests.service.serving import INFER, asked, clean, guard
 
 ROOT = Path(__file__).parents[2]
 MODEL = ("--model", "tests.attacks.trained:network", "--weights")
 Process = subprocess.Popen[str]
+PLAIN = """
+from torch import nn
+
+
+def plain():
+    layers = [nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()]
+    return nn.Sequential(*layers, nn.Linear(128, 32), nn.ReLU(), nn.Dropout(0.2), nn.Linear(32, 10))
+"""
 
 
 @pytest.fixture
@@ -76,6 +85,44 @@ def test_a_damaged_guard_ends_it_with_4_before_it_listens(capsys: pytest.Capture
     assert "guard.bf" in outcome.err
 
 
+def test_a_guard_that_turns_bad_while_the_network_is_loaded_ends_it_with_4(
+    capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "from pathlib import Path\nfrom tests.attacks.trained import network\n"
+    text += "def slow():\n    Path('guard.bf').write_bytes(b'no guard')\n    return network()\n"
+    monkeypatch.chdir(folder)
+    with file_of_networks(folder, "slow_networks", text):
+        outcome = call(capsys, "serve", "guard.bf", "-m", "slow_networks:slow", "-w", "w.safetensors", "--port", "0")
+    assert outcome.code == 4
+    assert "guard.bf" in outcome.err
+
+
+def test_a_guard_of_views_is_served_without_numba_and_scikit_learn(folder: Path) -> None:
+    other_guard("views").save(folder / "views.bf")
+    code = (
+        "import sys\n"
+        "from benfourier.service.app import make_app\n"
+        "from benfourier.service.engine import Engine, GuardFile\n"
+        "from benfourier.service.server import make_server\n"
+        "from benfourier.service.settings import Settings\n"
+        "from benfourier.models.open_classifier import open_classifier\n"
+        "from pathlib import Path\n"
+        "model = open_classifier('plain:plain', weights='w.safetensors')\n"
+        "engine = Engine(GuardFile(Path('views.bf'), model.module), Settings())\n"
+        "make_server(make_app(engine), engine.settings)\n"
+        "verdicts = engine.current.guard.judge(list(engine.current.guard.classifier.noise(3)))\n"
+        "engine.current.guard.evidence(verdicts.features[0])\n"
+        "assert len(verdicts) == 3\n"
+        "print([name for name in ('numba', 'sklearn', 'matplotlib') if name in sys.modules])\n"
+    )
+    (folder / "plain.py").write_text(PLAIN, encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", code], cwd=folder, env=environment, check=True, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
 def test_without_the_extra_it_says_how_to_install_it_and_ends_with_3(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
@@ -94,6 +141,11 @@ def test_without_the_extra_it_says_how_to_install_it_and_ends_with_3(
         (["--log-level", "loud"], "log level"),
         (["--token-file", "nowhere"], "nowhere: the token cannot be read"),
         (["--port", "70000"], "70000"),
+        (["--host", "a\nb"], "cannot listen at 'a\\nb':8000"),
+        (["--host", "a\x00b"], "cannot listen at 'a\\x00b':8000"),
+        (["--threads", "99999999999999999999"], "threads is 99999999999999999999"),
+        (["--threads", "100000"], "at most 1024"),
+        (["--batch", "99999999999999999999"], "batch is 99999999999999999999"),
         (["--demo", "nothing"], "nothing"),
     ],
 )
@@ -103,8 +155,3 @@ def test_options_that_cannot_work_end_it_with_2(
     outcome = call(capsys, "serve", folder / "guard.bf", *MODEL, folder / "w.safetensors", *words)
     assert outcome.code == 2
     assert complaint in outcome.err
-        (["--host", "a\nb"], "cannot listen at 'a\\nb':8000"),
-        (["--host", "a\x00b"], "cannot listen at 'a\\x00b':8000"),
-        (["--threads", "99999999999999999999"], "threads is 99999999999999999999"),
-        (["--threads", "100000"], "at most 1024"),
-        (["--batch", "99999999999999999999"], "batch is 99999999999999999999"),
