@@ -2,15 +2,21 @@
 #   docker build -t benfourier .
 #   docker run --read-only --tmpfs /cache -p 8000:8000 -v "$PWD:/data:ro" --user 12345 benfourier \
 #     /data/guard.bf --model lid-mnist --weights /data/lid-mnist.safetensors
-FROM python:3.11-slim
+# Another base image, such as the same one pinned by its digest: --build-arg BASE=python:3.11-slim@sha256:...
+ARG BASE=python:3.11-slim
+FROM ${BASE}
 
-# further options of pip, such as an index with builds of torch for the CPU alone
+# further options of pip for torch, such as an index with builds for the CPU alone
 ARG PIP_OPTIONS=""
 
 WORKDIR /app
-COPY pyproject.toml constraints.txt README.md LICENSE ./
+# Files that are not those of the digests are refused. Every index has builds of torch of its own, so it has none here.
+COPY docker-requirements.txt constraints.txt ./
+RUN pip install --no-cache-dir --no-compile --require-hashes -r docker-requirements.txt \
+    && pip install --no-cache-dir --no-compile -c constraints.txt ${PIP_OPTIONS} torch
+COPY pyproject.toml README.md LICENSE ./
 COPY src ./src
-RUN pip install --no-cache-dir --no-compile -c constraints.txt ${PIP_OPTIONS} '.[serve]' \
+RUN pip install --no-cache-dir --no-compile --no-deps --no-build-isolation . \
     && mkdir -m 1777 /cache
 
 # all that is ever written: compiled kernels and cached results
