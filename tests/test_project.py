@@ -124,6 +124,31 @@ def test_every_dependency_has_a_tested_version() -> None:
     assert names - pinned == set()
 
 
+def test_the_image_is_installed_by_digest_in_the_tested_versions() -> None:
+    text = (ROOT / "docker-requirements.txt").read_text(encoding="utf-8")
+    blocks = re.findall(r"^(\S+)==(\S+) \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", text, flags=re.MULTILINE)
+    assert len(blocks) == len(re.findall(r"^[^#\s]", text, flags=re.MULTILINE))  # nothing is without a digest
+    pins = {name: version for name, version, _ in blocks}
+    tested = re.findall(r"^(\S+)==(\S+)$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    versions = {name.lower().replace("_", "-"): version for name, version in tested}
+    assert {name: versions.get(name) for name in pins} == pins
+    project = PROJECT["project"]
+    requirements = project["dependencies"] + project["optional-dependencies"]["serve"] + ["hatchling"]
+    assert {re.split(r"[<>=]", requirement)[0] for requirement in requirements} - pins.keys() == {"torch"}
+    image = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    assert "--require-hashes -r docker-requirements.txt" in image
+    assert image.index("ARG BASE=") < image.index("FROM ${BASE}")
+
+
+def test_security_is_one_click_away() -> None:
+    assert "](SECURITY.md)" in README
+    assert "](SECURITY.md)" in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    page = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([^)#]+)", page)
+    assert links
+    assert [link for link in links if not (ROOT / link).is_file()] == []
+
+
 def test_no_file_names_folders_of_the_machine_it_was_written_on() -> None:
     git = shutil.which("git")
     listed = git and subprocess.run([git, "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)  # noqa: S603

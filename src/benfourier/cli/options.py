@@ -13,7 +13,10 @@ from benfourier.errors import OptionError
 Model = Annotated[
     str,
     typer.Option(
-        "--model", "-m", help="A network of the zoo, such as `lid-mnist`, or your own as `package.module:factory`."
+        "--model",
+        "-m",
+        help="A network of the zoo, such as `lid-mnist`, or your own as `package.module:factory`: that code is run; "
+        "the current folder comes first.",
     ),
 ]
 Weights = Annotated[Path | None, typer.Option("--weights", "-w", help="A safetensors file with the network's weights.")]

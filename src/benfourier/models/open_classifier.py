@@ -34,8 +34,8 @@ def open_classifier(
     """Returns the classifier that a word names, as on a command line.
 
     Args:
-        model: an id of the zoo; or `package.module:factory`, also from the current folder, where calling the factory
-            returns a module or a Classifier.
+        model: an id of the zoo; or `package.module:factory`, whose code is run, also from the current folder, and where
+            calling the factory returns a module or a Classifier.
         weights: a safetensors file with the module's weights.
         digest: SHA-256 that this file must have.
         classes: how many there are, given to the factory; or their names, given to the Classifier, and their number to
