@@ -5,7 +5,7 @@ INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check -c const
 
 RELEASE := build/release
 
-.PHONY: help quickstart reproduce test check bench release-check clean
+.PHONY: help quickstart reproduce test check bench soak release-check clean
 .NOTPARALLEL: # two installs into one environment must not meet
 .DELETE_ON_ERROR:
 
@@ -15,6 +15,7 @@ help:
 	@echo "make test         all tests"
 	@echo "make check        ruff, mypy, import-linter"
 	@echo "make bench        speed and memory; writes docs/speed.md"
+	@echo "make soak         ten minutes of load, broken requests, reloads and kills against one service"
 	@echo "make release-check   builds wheel and sources, installs each into a fresh environment, tries it"
 	@echo "make clean        removes the environment and what tools leave behind"
 	@echo "Each verb first installs what it needs into $(VENV). PYTHON=... picks the interpreter."
@@ -40,6 +41,9 @@ check: $(VENV)/check.stamp
 # The page is written even when a limit is broken, so that docs/speed.md always shows the last results.
 bench: $(VENV)/bench.stamp
 	status=0; $(BIN)/python -m benchmarks || status=$$?; $(BIN)/python -m tools.docs && exit $$status
+
+soak: $(VENV)/bench.stamp
+	$(BIN)/python -m benchmarks.soak
 
 # Wheels of all that is needed are fetched once, for both environments. Nothing of this folder is on their path.
 release-check:

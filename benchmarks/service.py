@@ -45,7 +45,7 @@ SETTINGS = Settings(max_batch=IMAGES, batch_wait_seconds=0.0)
 def throughput(name: str, rounds: int) -> Case:
     """Returns the share of the bare network's requests per second that the service keeps; both take turns."""
     bench = NETWORKS[name]
-    guard = _guard(bench)
+    guard = noise_guard(bench)
     guards = {"service": guard, "bare": BareGuard(guard.detector, guard.familiarity, guard.calibration)}
     turns: dict[str, list[dict[str, float]]] = {each: [] for each in guards}
     with TemporaryDirectory() as folder, ExitStack() as stack:
@@ -117,7 +117,7 @@ def _run_service(file: GuardFile) -> Iterator[str]:
         thread.join()
 
 
-def _guard(bench: BenchNetwork) -> bf.Guard:
+def noise_guard(bench: BenchNetwork) -> bf.Guard:
     """MBF fitted to noise: what scoring takes does not depend on what was learned."""
     draw = torch.Generator().manual_seed(1)
     clean, noisy, other, calibration = torch.rand((4, SOURCES, *bench.images().shape[1:]), generator=draw)

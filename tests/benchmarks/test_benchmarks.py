@@ -26,6 +26,18 @@ def test_every_case_runs(group: str, tmp_path: Path) -> None:
     assert all(case["name"].startswith(group) for case in cases)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says what a process holds")
+def test_a_short_soak_loses_and_mixes_no_answer() -> None:
+    command = [sys.executable, "-m", "benchmarks.soak", "--seconds", "4"]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)  # noqa: S603
+    rows = [line.rsplit(None, 1) for line in ended.stdout.splitlines()]
+    figures = {name: float(value.replace(",", "")) for name, value in rows}
+    assert figures["2xx"] > 0, ended.stderr[-2000:]
+    assert figures["4xx"] > 0
+    for name in ("5xx", "no answer", "lost", "mixed", "broken, taken", "exit code", "faults in the log"):
+        assert figures[name] == 0, name
+
+
 def test_an_unknown_case_is_a_usage_error() -> None:
     command = [sys.executable, "-m", "benchmarks", "--only", "nothing"]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)  # noqa: S603
