@@ -73,6 +73,20 @@ def test_kd_is_the_density_that_scikit_learn_computes() -> None:
     assert np.allclose(features(extractor, images)[:, 0], expected, rtol=1e-6)
 
 
+def test_kd_is_the_sum_of_kernels_written_out() -> None:
+    # scikit-learn's trees stop at a bound, and are then up to 27 nats away
+    toy_data, extractor = toys(), learned(bandwidth=1.2)
+    images = toy_data.tested.adversarial["bim"]
+    rows, points = last_hidden(images), last_hidden(toy_data.fitted.clean)
+    labels, predicted = toy_data.fitted.labels.numpy(), toy_data.classifier.logits(images).argmax(1).tolist()
+    expected = []
+    for row, label in zip(rows, predicted, strict=True):
+        squared = ((points[labels == label] - row) ** 2).sum(1)
+        normalised = np.exp(-squared / (2 * 1.2**2)) / (2 * math.pi * 1.2**2) ** (len(row) / 2)
+        expected.append(-math.log(normalised.mean()))
+    assert np.allclose(features(extractor, images)[:, 0], expected, rtol=1e-6)
+
+
 def test_an_image_is_no_point_of_its_own_density() -> None:
     toy_data, extractor = toys(), learned(bandwidth=0.8)
     fitted, points = toy_data.fitted, last_hidden(toy_data.fitted.clean)

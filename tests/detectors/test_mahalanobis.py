@@ -81,6 +81,15 @@ def cloud(images: int, channels: int, classes: int = 3, seed: int = 0) -> tuple[
     return (torch.randn(images, channels, generator=draw).double() @ mixing + 3 * shift[labels]) * sizes + 5, labels
 
 
+def test_a_singular_covariance_has_the_authors_pseudo_inverse() -> None:
+    rows, labels = cloud(30, 50)
+    queries = cloud(7, 50, seed=1)[0]
+    gaussians = fit_gaussians(rows, labels, 0.0)
+    assert gaussians.frame.shape[1] == 27  # 30 images less three means
+    expected = by_authors(rows.numpy(), labels.numpy(), queries.numpy())
+    assert np.allclose(gaussians.distances(queries).amin(1) / 2, expected, rtol=1e-6)
+
+
 def in_full(rows: Tensor, labels: Tensor, queries: Tensor, delta: float, without: int | None = None) -> Floats:
     """Squared distances to every class by matrices of full size, one image left out if asked for."""
     data, classes = rows.numpy(), labels.numpy()
