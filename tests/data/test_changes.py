@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from benfourier.data.changes import change
+from benfourier.data.changes import OTHER_KINDS, change
 from benfourier.store.vocabulary import CHANGES
 
 
@@ -22,6 +22,32 @@ def test_a_change_keeps_shape_and_bounds_whatever_these_are(name: str, channels:
     assert not torch.equal(changed, images)
     if name != "noise":  # its draws belong to the pixels as they are
         assert torch.allclose(change(name, 255 * images - 7, (-7.0, 248.0)), 255 * changed - 7, atol=1.01)
+
+
+@pytest.mark.parametrize("name", OTHER_KINDS)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_an_image_of_another_kind_has_the_size_and_bounds_of_the_image_in_whose_place_it_is(
+    name: str, channels: int
+) -> None:
+    images = images_of(channels, side=12)
+    others = change(name, images, (0.0, 1.0))
+    assert others.shape == images.shape
+    assert 0 <= float(others.min()) < float(others.max()) <= 1
+    assert torch.equal(change(name, images[2:], (0.0, 1.0)), others[2:])
+
+
+def test_images_of_other_kinds_are_what_they_are_called() -> None:
+    images = images_of()
+    kinds = {name: change(name, images, (0.0, 1.0)) for name in OTHER_KINDS}
+    assert torch.equal(kinds["inverted"], 1 - images)
+    assert float(kinds["one colour"].flatten(2).std(2).max()) < 1e-6
+    assert set(kinds["binary noise"].flatten().tolist()) == {0.0, 1.0}
+    assert all(len(set(channel.flatten().tolist())) == 2 for image in kinds["checkerboards"] for channel in image)
+    for board in kinds["checkerboards"]:
+        first, other = board[:, 0, 0], board[:, -1, 0]  # an even number of squares along each side
+        assert torch.equal(board[:, 0, -1], other)
+        assert torch.equal(board[:, -1, -1], first)
+        assert not torch.equal(first, other)
 
 
 def test_noise_is_at_most_eight_levels_and_belongs_to_the_pixels() -> None:

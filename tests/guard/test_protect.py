@@ -52,6 +52,10 @@ def test_a_guard_has_a_card_of_images_that_it_has_not_seen() -> None:
     kinds = {alarm.kind: alarm for alarm in card.alarms}
     assert kinds["clean"].images + card.thresholds == 180  # 240 less the 60 that are attacked
     assert kinds["noise of ±8/255"].images <= kinds["clean"].images
+    assert {other.kind: other.share.value for other in card.other_kinds} == {
+        "one colour": 1.0, "uniform noise": 1.0, "binary noise": 1.0, "checkerboards": 1.0, "inverted": 1.0
+    }  # fmt: skip
+    assert {other.images for other in card.other_kinds} == {50}
     assert card.accuracy is not None
     assert card.accuracy.value > 0.9
     assert (card.classes, card.informed) == (10, "not measured")

@@ -64,6 +64,7 @@ CARD = bf.GuardCard(
     fitted=("weak",),
     attacks=(attack("weak", 30, 40), attack(LONG, 39, 40), attack("never", 0, 0)),
     alarms=(alarms("clean", 6, 120), alarms("misclassified", 1, 11)),
+    other_kinds=(alarms("checkerboards", 48, 50),),
     date="2026-01-02T03:04:05+00:00",
     versions={"benfourier": "0.2.0"},
 )
@@ -96,6 +97,8 @@ def test_the_page_and_the_model_card_say_what_a_reader_needs() -> None:
             LONG,
             "30 of 40",
             "6 of 120",
+            "48 of 50",
+            "50 checkerboards",
         ):
             assert part in text, part
 
@@ -104,7 +107,8 @@ def test_the_worst_attack_and_the_false_alarms_come_first() -> None:
     first, *_ = re.split("<table", card_page(CARD))
     assert "75.0\u00a0% (58.8 to 87.3) of 40 images under the attack weak" in first
     assert "5.0\u00a0% (1.9 to 10.6) of 120 images that nobody attacked" in first
-    nothing = card_page(replace(CARD, attacks=(), alarms=()))
+    nothing = card_page(replace(CARD, attacks=(), alarms=(), other_kinds=()))
+    assert "Images of other kinds" not in nothing
     assert "How many attacked images it rejects was not measured." in nothing
     assert Tree(nothing).wrong == []
 
@@ -114,9 +118,15 @@ def test_the_page_has_one_picture_with_a_mark_and_an_interval_for_each_rate() ->
     tree = Tree(html)
     (picture,) = tree.all("svg")
     assert picture["role"] == "img"
-    for words in ("weak: 75.0 % (58.8 to 87.3)", f"{LONG}: 97.5 %", "never: none succeeded", "clean: 5.0 %"):
+    for words in (
+        "weak: 75.0 % (58.8 to 87.3)",
+        f"{LONG}: 97.5 %",
+        "never: none succeeded",
+        "checkerboards: 96.0 %",
+        "clean: 5.0 %",
+    ):
         assert words in picture["aria-label"]
-    assert len(tree.all("circle")) == 2  # attacks that ever succeeded
+    assert len(tree.all("circle")) == 3  # attacks that ever succeeded, and images of another kind
     assert len(re.findall('class="untouched mark"', html)) == 2
     assert html.count(f"<title>{LONG}</title>") == 1
     assert LONG not in re.sub(
@@ -158,6 +168,7 @@ def test_hugging_face_reads_the_model_card() -> None:
         (task, "images given", "accuracy", 0.91),
         (task, "attacked: weak", "recall", 0.75),
         (task, f"attacked: {LONG}", "recall", 0.975),  # the attack that never succeeded has no rate
+        (task, "another kind: checkerboards", "recall", 0.96),
         (task, "clean", "false_positive_rate", 0.05),
         (task, "misclassified", "false_positive_rate", 0.0909),
     ]

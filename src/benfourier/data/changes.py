@@ -1,4 +1,7 @@
-"""Changes of clean images that no attacker made: a detector should accept the image all the same."""
+"""Changes of clean images that no attacker made, which a detector should accept, and images of other kinds.
+
+Those of another kind stand in the place of a clean image and have its size; a guard should reject them as unfamiliar.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
@@ -21,10 +24,10 @@ Change = Callable[[Tensor, Sequence[torch.Generator]], Tensor]
 
 
 def change(name: str, images: Tensor, bounds: tuple[float, float]) -> Tensor:
-    """Returns images (N, C, H, W) with a change of `vocabulary.CHANGES`; random draws belong to the pixels."""
+    """Returns images (N, C, H, W) changed, by a name of `CHANGES` or `OTHER_KINDS`; draws belong to the pixels."""
     low, high = bounds
     draws = [image_generator(0, f"{name}\0{content}") for content in content_ids(images)]
-    changed = _CHANGES[name]((images - low) / (high - low), draws)
+    changed = {**_CHANGES, **OTHER_KINDS}[name]((images - low) / (high - low), draws)
     return changed.clamp(0, 1) * (high - low) + low
 
 
@@ -58,5 +61,46 @@ def _brighter(images: Tensor, draws: Sequence[torch.Generator]) -> Tensor:
     return BRIGHTER * images
 
 
+def _constant(images: Tensor, draws: Sequence[torch.Generator]) -> Tensor:
+    """One colour, whatever the image."""
+    return torch.stack([_colour(image, draw).expand_as(image) for image, draw in zip(images, draws, strict=True)])
+
+
+def _uniform_noise(images: Tensor, draws: Sequence[torch.Generator]) -> Tensor:
+    return torch.stack([torch.rand(images.shape[1:], generator=draw) for draw in draws]).to(images)
+
+
+def _binary_noise(images: Tensor, draws: Sequence[torch.Generator]) -> Tensor:
+    return _uniform_noise(images, draws).round()
+
+
+def _checkerboard(images: Tensor, draws: Sequence[torch.Generator]) -> Tensor:
+    """Squares of two colours, with sides of 1, 2, 4, ... pixels."""
+    height, width = images.shape[2:]
+    sides = [2**power for power in range(max(1, (min(height, width) // 2).bit_length()))]
+    rows, columns = torch.arange(height).unsqueeze(1), torch.arange(width)
+    boards = []
+    for image, draw in zip(images, draws, strict=True):
+        side = sides[int(torch.randint(len(sides), (), generator=draw))]
+        odd = (rows // side + columns // side) % 2 == 1
+        boards.append(torch.where(odd.to(image.device), _colour(image, draw), _colour(image, draw)))
+    return torch.stack(boards)
+
+
+def _colour(image: Tensor, draw: torch.Generator) -> Tensor:
+    return torch.rand(len(image), 1, 1, generator=draw).to(image)
+
+
+def _inverted(images: Tensor, draws: Sequence[torch.Generator]) -> Tensor:
+    return 1 - images
+
+
 _CHANGES: Mapping[str, Change] = {"noise": _noise, "jpeg": _jpeg, "blurred": _blurred, "brighter": _brighter}
 assert _CHANGES.keys() == CHANGES.keys()
+OTHER_KINDS: Mapping[str, Change] = {
+    "one colour": _constant,
+    "uniform noise": _uniform_noise,
+    "binary noise": _binary_noise,
+    "checkerboards": _checkerboard,
+    "inverted": _inverted,
+}

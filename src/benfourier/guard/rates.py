@@ -14,6 +14,7 @@ def card_at(card: GuardCard, threshold: Threshold, most_unfamiliar: float) -> Gu
         card,
         attacks=tuple(attack_rate_at(rate, *limits) for rate in card.attacks),
         alarms=tuple(alarm_rate(rate.kind, rate.scores, *limits) for rate in card.alarms),
+        other_kinds=tuple(alarm_rate(rate.kind, rate.scores, *limits) for rate in card.other_kinds),
         false_alarm_rate=threshold.rate,
         thresholds=threshold.images,
     )

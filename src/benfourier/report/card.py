@@ -28,7 +28,7 @@ from benfourier.report.table import (
     quote,
     texts,
 )
-from benfourier.store.card import AGAIN, FEW, NEVER_TESTED, AttackRate, GuardCard
+from benfourier.store.card import AGAIN, FEW, NEVER_TESTED, AlarmRate, AttackRate, GuardCard
 from benfourier.store.records import Estimate
 from benfourier.version import __version__
 
@@ -69,7 +69,7 @@ class PictureRow:
     text: str  # beside the name
     y: int  # of the text
     share: Estimate | None = None  # in percent; None in a heading, and where there is no rate
-    is_attack: bool = False  # False for images that nobody attacked
+    should_reject: bool = False  # True for attacked images and for those of other kinds: more is better
     is_heading: bool = False
 
     @property
@@ -105,7 +105,7 @@ def card_page(card: GuardCard) -> str:
         others=others,
         rows=rows,
         bottom=rows[-1].y + ROW_HEIGHT - 8,
-        alarms_from=next((row.y for row in rows if row.is_heading and not row.is_attack), None),
+        alarms_from=next((row.y for row in rows if row.is_heading and not row.should_reject), None),
         rate=100 * card.false_alarm_rate,
         alt=f"Share of images that the guard rejects. {'; '.join(f'{row.name}: {row.text}' for row in rows)}.",
         style=_style(),
@@ -152,8 +152,7 @@ def _report(card: GuardCard) -> Report:
 
 def _sections(card: GuardCard) -> Iterator[Section]:
     """The sections of Mitchell et al., the quantitative one first, which is what a reader asks for."""
-    attacks, alarms = _attack_table(card), _alarm_table(card)
-    tables = tuple(table for table in (attacks, alarms) if table.rows)
+    tables = tuple(table for table in (_attack_table(card), _other_table(card), _alarm_table(card)) if table.rows)
     yield Section("analyses", "Quantitative analyses", "", tuple(_findings(card)), tables)
     yield Section("details", "Model details", "", tables=(_details(card),))
     use = (
@@ -245,6 +244,9 @@ def _evaluation_data(card: GuardCard) -> Iterator[str]:
         images = max(rate.tried for rate in card.attacks)
         yield f"{plural(images, 'image')} under each attack; the fit has seen none of them."
     yield f"Images that nobody attacked: {', '.join(f'{alarm.images} {alarm.kind}' for alarm in card.alarms)}."
+    if card.other_kinds:
+        kinds = ", ".join(f"{other.images} {other.kind}" for other in card.other_kinds)
+        yield f"Images of other kinds, of the size of those that nobody attacked: {kinds}."
     yield "The images are those that the guard's maker gave; rates hold for images like them."
 
 
@@ -285,23 +287,38 @@ def _value(value: Any) -> str:
     return "none" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
+def _other_table(card: GuardCard) -> Table:
+    note = "An inverted photograph is much like a photograph, and may be taken for one."
+    title = "Images of other kinds rejected (more is better)"
+    return Table("other-kinds", title, "images", ("rejected, %", "images"), _rows(card.other_kinds), (note,))
+
+
 def _alarm_table(card: GuardCard) -> Table:
-    rows = tuple(
-        Row(alarm.kind, (percent(alarm.share), Entry(f"{alarm.rejected} of {alarm.images}", alarm.rejected)))
-        for alarm in card.alarms
-    )
     note = f"{100 * card.false_alarm_rate:.1f} % were promised for clean images."
-    columns = ("rejected, %", "images")
+    columns, rows = ("rejected, %", "images"), _rows(card.alarms)
     return Table("alarms", "False alarms (fewer is better)", "images nobody attacked", columns, rows, (note,))
+
+
+def _rows(rates: tuple[AlarmRate, ...]) -> tuple[Row, ...]:
+    return tuple(
+        Row(rate.kind, (percent(rate.share), Entry(f"{rate.rejected} of {rate.images}", rate.rejected)))
+        for rate in rates
+    )
 
 
 def _picture_rows(card: GuardCard) -> Iterator[PictureRow]:
     """The rows from top to bottom; there is always a heading."""
     y, note = FIRST_LINE, "more is better" if card.attacks else "not measured"
-    yield PictureRow("Attacked images rejected", note, y, is_attack=True, is_heading=True)
+    yield PictureRow("Attacked images rejected", note, y, should_reject=True, is_heading=True)
     y += HEADING_HEIGHT
     for rate in card.attacks:
         yield PictureRow(rate.attack, _text(rate.share, "none succeeded"), y, _in_percent(rate.share), True)
+        y += ROW_HEIGHT
+    if card.other_kinds:
+        yield PictureRow("Images of other kinds rejected", "more is better", y, should_reject=True, is_heading=True)
+        y += HEADING_HEIGHT
+    for other in card.other_kinds:
+        yield PictureRow(other.kind, _text(other.share, "no images"), y, _in_percent(other.share), True)
         y += ROW_HEIGHT
     note = f"fewer is better; dashed: {100 * card.false_alarm_rate:.1f} % promised"
     yield PictureRow("False alarms", note, y, is_heading=True)
@@ -330,6 +347,10 @@ def _results(card: GuardCard) -> Iterator[dict[str, Any]]:
         yield _result("image classification", "images given", "accuracy", "accuracy", card.accuracy)
     for rate in (rate for rate in card.attacks if rate.succeeded):
         yield _result("detection", f"attacked: {rate.attack}", "recall", "attacked images rejected", rate.share)
+    for other in (other for other in card.other_kinds if other.images):
+        yield _result(
+            "detection", f"another kind: {other.kind}", "recall", "images of other kinds rejected", other.share
+        )
     for alarm in (alarm for alarm in card.alarms if alarm.images):
         yield _result("detection", alarm.kind, "false_positive_rate", "false alarms", alarm.share)
 

@@ -13,7 +13,7 @@ NEVER_TESTED = (
     "attackers who know the guard, unless stated above",
     "patches and other changes of a part of the image",
     "printed and photographed attacks",
-    "images of another kind than the clean ones here",
+    "other kinds of images than those named here",
 )
 AGAIN = "the network, its preprocessing, the camera or the kind of images changes, or the drift test says so"
 WIDTH = 100  # characters of a line
@@ -83,6 +83,7 @@ class GuardCard:
     date: str  # ISO 8601
     versions: Mapping[str, str]  # of benfourier, torch and Python
     informed: str = "not measured"  # what an attacker who knows the guard achieves
+    other_kinds: tuple[AlarmRate, ...] = ()  # noise and the like in the place of clean images; empty if not measured
     base_model: str = ""  # name of the network on the Hugging Face Hub; empty if it is not known
 
     def __str__(self) -> str:
@@ -127,6 +128,10 @@ class GuardCard:
             note = "" if rate.is_fitted else ", not in the fit"
             note = (f", L2 {rate.l2:.3g}" if rate.succeeded else "") + note
             yield f"  {rate.attack:<20} {_share(rate.rejected, rate.succeeded, rate.share)}{note}"
+        if self.other_kinds:
+            yield "images of other kinds rejected:"
+        for other in self.other_kinds:
+            yield f"  {other.kind:<20} {_share(other.rejected, other.images, other.share)}"
         yield f"false alarms, {self.false_alarm_rate:.1%} promised on clean images:"
         for alarm in self.alarms:
             yield f"  {alarm.kind:<20} {_share(alarm.rejected, alarm.images, alarm.share)}"
