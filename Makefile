@@ -4,8 +4,10 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
 RELEASE := build/release
+FOOLBOX18 := build/foolbox18
+FOOLBOX18_PYTHON ?= python3.11
 
-.PHONY: help quickstart reproduce test check bench soak release-check clean
+.PHONY: help quickstart reproduce test check bench fidelity kills soak release-check clean
 .NOTPARALLEL: # two installs into one environment must not meet
 .DELETE_ON_ERROR:
 
@@ -16,6 +18,8 @@ help:
 	@echo "make check        ruff, mypy, import-linter"
 	@echo "make bench        speed and memory; writes docs/speed.md"
 	@echo "make soak         ten minutes of load, broken requests, reloads and kills against one service"
+	@echo "make fidelity     our attacks beside those of Foolbox 1.8.0, in an environment of its own; ten minutes"
+	@echo "make kills        100 kills of five verbs, each resumed and compared; an hour"
 	@echo "make release-check   builds wheel and sources, installs each into a fresh environment, tries it"
 	@echo "make clean        removes the environment and what tools leave behind"
 	@echo "Each verb first installs what it needs into $(VENV). PYTHON=... picks the interpreter."
@@ -44,6 +48,20 @@ bench: $(VENV)/bench.stamp
 
 soak: $(VENV)/bench.stamp
 	$(BIN)/python -m benchmarks.soak
+
+fidelity: $(VENV)/bench.stamp $(FOOLBOX18)/stamp
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.fidelity $(FOOLBOX18)/bin/python
+
+kills: $(VENV)/bench.stamp
+	$(BIN)/python -m benchmarks.kills
+
+# Foolbox 1.8.0 needs NumPy 1.23, whose last wheels are for Python 3.11. torch is ours, so that networks round alike.
+$(FOOLBOX18)/stamp: constraints.txt
+	$(FOOLBOX18_PYTHON) -m venv $(FOOLBOX18)
+	$(FOOLBOX18)/bin/python -m pip install -qq --disable-pip-version-check setuptools wheel numpy==1.23.5 scipy==1.10.1 \
+		requests GitPython $$(grep '^torch==' constraints.txt)
+	$(FOOLBOX18)/bin/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation foolbox==1.8.0
+	@touch $@
 
 # Wheels of all that is needed are fetched once, for both environments. Nothing of this folder is on their path.
 release-check:

@@ -72,7 +72,7 @@ NETWORKS = {
 
 @dataclass(frozen=True)
 class TrainedMnist:
-    """LID's network trained on part of the embedded MNIST, and images that it has and has not learned from."""
+    """A network trained on part of the embedded MNIST, and images that it has and has not learned from."""
 
     classifier: bf.Classifier
     images: bf.LabelledImages  # held out, classified correctly
@@ -84,12 +84,12 @@ class TrainedMnist:
 
 
 @cache
-def trained_mnist(epochs: int = 3, share: float = 0.1) -> TrainedMnist:
-    """Returns the network trained for some epochs on all but a share of the images; trained once, then cached."""
+def trained_mnist(epochs: int = 3, share: float = 0.1, model: str = "lid-mnist") -> TrainedMnist:
+    """Returns a network trained for some epochs on all but a share of the images; trained once, then cached."""
     source, options = embedded(SOURCE), TrainingOptions(epochs=epochs)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        classifier = bf.open_classifier("lid-mnist")
+        classifier = bf.open_classifier(model)
 
     def weights() -> dict[str, np.ndarray]:
         train(classifier, source, options=options, held_out=share)

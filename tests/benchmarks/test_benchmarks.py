@@ -3,11 +3,20 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+from torch import nn
 
+import benfourier as bf
+from benchmarks import kills
 from benchmarks.case import Case, Environment, load, merge, save, table
+from benchmarks.fidelity import Comparison, row
+from benfourier.data.formats import embedded
+from benfourier.store import artifact
 
 ROOT = Path(__file__).parents[2]
 CASE = Case("kernel", "a kernel: {slow_ms} → {fast_ms} ms", {"slow_ms": 10.0, "fast_ms": 0.1, "speed_up": 100.0},
@@ -72,3 +81,39 @@ def test_results_of_another_machine_are_not_mixed_in(tmp_path: Path) -> None:
     elsewhere = Environment("another processor", 2, "3.11", "2", "2", "0", "2000-01-01", 3)
     with pytest.raises(ValueError, match="was measured elsewhere"):
         merge(path, elsewhere, [CASE])
+
+
+def test_images_beside_foolboxs_are_counted_by_what_they_are() -> None:
+    linear = nn.Linear(4, 2, bias=False).requires_grad_(False)
+    linear.weight.copy_(torch.tensor([[0.0, 0, 0, 0], [1, 1, 1, 1]]))  # the other class leads by the sum of the pixels
+    module = nn.Sequential(nn.Flatten(), linear)
+    classifier = bf.Classifier(module, bounds=(-1.0, 1.0), size=2, channels=1)
+    clean = torch.full((3, 1, 2, 2), -0.1)
+    theirs = clean + torch.tensor([0.2, 0.15, 0.05]).view(-1, 1, 1, 1)  # far beyond, beyond, not across
+    ours = clean + torch.tensor([0.2, 0.12, 0.11]).view(-1, 1, 1, 1)
+    text = row(Comparison("bim", 3), classifier, clean, torch.zeros(3, dtype=torch.int64), ours, theirs)
+    assert "| 3 / 3 of 3 | 1.0000 (0.8000..2.2000) |" in text
+    assert text.endswith("| 1 | 2 / 1 | 1 / 0 |")
+
+
+def test_files_of_two_runs_are_compared_without_their_dates(tmp_path: Path) -> None:
+    manifests: list[dict[str, object]] = [{"date": "a", "k": 1}, {"date": "b", "k": 1}, {"date": "b", "k": 2}]
+    for place, manifest in enumerate(manifests):
+        artifact.write(tmp_path / str(place), "benfourier-cache", 1, manifest, {"x": np.zeros(2)})
+    first, same, other = (kills.arrays(tmp_path / str(place)) for place in range(3))
+    assert first == same != other
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_killed_training_is_resumed_and_compared(tmp_path: Path) -> None:
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    digits = embedded("digits")
+    np.savez(whole / "images.npz", x=digits.images[:200], y=digits.labels[:200])
+    (whole / "plan.toml").touch()
+    verb = kills.VERBS["train"]
+    start = time.monotonic()
+    assert kills.run(verb, whole).wait() == 0
+    middle = 0.8 * (time.monotonic() - start)
+    outcome = kills.disturb(verb, whole, tmp_path / "killed", middle, np.random.default_rng(0))
+    assert outcome in ("killed 1 of 1 processes: equal", "ended before")
