@@ -37,7 +37,7 @@ IMAGES = 40  # different ones that clients ask about
 CLIENTS = 3
 MEGABYTES = 8  # of a body
 RELOAD_SECONDS = 5.0
-TOLERANCE = 0.05  # of a score: what rounding in batches of other sizes does to `mbf`
+TOLERANCE = 1e-3  # of a score: rounding in batches of other sizes moves these by 2e-5; 99 of 100 pairs differ by more
 MOST_GROWTH = 1.1  # of memory, from the end of the first minute to the end
 RATES = (0.1, 0.3)  # of the guards that take turns
 PAGES = ("/v1/guard", "/metrics", "/", "/v2/health/ready", "/openapi.json", "/nothing")
@@ -56,7 +56,8 @@ class Clients:
     counts: "Counter[str]" = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        self.images = self.guards[0].classifier.noise(IMAGES, seed=1)
+        # each of one colour: the scores of noise are all the same, and an answer to another image would look right
+        self.images = self.guards[0].classifier.noise(IMAGES, seed=1)[..., :1, :1].expand(-1, -1, 32, 32)
         self.verdicts = self.guards[0].check(self.images, show_progress=False)
 
     def ask(self, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, bytes]:
