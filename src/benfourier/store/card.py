@@ -129,9 +129,8 @@ class GuardCard:
             note = (f", L2 {rate.l2:.3g}" if rate.succeeded else "") + note
             yield f"  {rate.attack:<20} {_share(rate.rejected, rate.succeeded, rate.share)}{note}"
         if self.other_kinds:
-            yield "images of other kinds rejected:"
-        for other in self.other_kinds:
-            yield f"  {other.kind:<20} {_share(other.rejected, other.images, other.share)}"
+            others = (f"{other.kind} {other.rejected} of {other.images}" for other in self.other_kinds)
+            yield from _wrap(f"images of other kinds rejected: {', '.join(others)}")
         yield f"false alarms, {self.false_alarm_rate:.1%} promised on clean images:"
         for alarm in self.alarms:
             yield f"  {alarm.kind:<20} {_share(alarm.rejected, alarm.images, alarm.share)}"
