@@ -5,7 +5,9 @@ import time
 
 import pytest
 
+import benfourier as bf
 from benfourier import progress
+from tests.attacks.trained import first
 
 
 class Terminal(io.StringIO):
@@ -151,3 +153,23 @@ def wait_for_line(stream: io.StringIO) -> None:
     deadline = time.monotonic() + 30
     while "\n" not in stream.getvalue():
         assert time.monotonic() < deadline
+
+
+def test_passes_move_the_innermost_bar_that_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress.bar(2, "outer", show=True) as outer, progress.bar(1, "silent", show=False) as silent:
+        progress.add_pass()
+        progress.add_pass()
+        assert (outer.passes, silent.passes) == (2, 0)
+        assert str(outer).endswith("0 of 2, 2 passes")
+        outer(1, "a note")
+        assert str(outer).endswith("a note")  # the next step begins anew
+    progress.add_pass()
+    assert outer.passes == 0
+    capsys.readouterr()
+
+
+def test_an_attack_counts_its_passes() -> None:
+    data = first(4)
+    with progress.bar(1, "attack", show=True) as advance:
+        bf.attack("bim", data.classifier, data.images, data.labels, show_progress=False)
+        assert advance.passes > 10

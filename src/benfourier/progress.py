@@ -9,6 +9,7 @@ from threading import Event, Thread
 
 FIRST_SECONDS = 10.0  # before the first plain line: work that is done by then prints none
 LINE_SECONDS = 30.0  # before each further line, in the first five minutes
+PASS_SECONDS = 0.5  # at least between two bars that differ by passes alone
 LINE_GROWTH = 0.1  # of the time that has passed, after that: 18 lines in ten minutes, 37 in an hour
 
 
@@ -22,16 +23,32 @@ class Count:
     note: str = ""
     draw: Callable[["Count"], None] | None = None  # None if no bar is drawn
     start: float = field(default_factory=time.monotonic)
+    passes: int = 0  # of a network since the last step
+    last_drawn: float = 0.0
 
     def __call__(self, n: int, note: str = "") -> None:
         """Counts n more steps; a note that is not empty is shown behind the bar until the next one."""
-        self.done, self.note = self.done + n, note or self.note
-        if self.draw is not None:
+        self.done, self.note, self.passes = self.done + n, note or self.note, 0
+        self._redraw(0.0)
+
+    def add_pass(self) -> None:
+        """Counts a forward pass, which is shown behind the bar."""
+        self.passes += 1
+        self._redraw(PASS_SECONDS)
+
+    @property
+    def remark(self) -> str:
+        """What is shown behind the bar."""
+        return ", ".join(filter(None, (self.note, f"{self.passes:,} passes" if self.passes else "")))
+
+    def _redraw(self, pause: float) -> None:
+        if self.draw is not None and time.monotonic() - self.last_drawn >= pause:
+            self.last_drawn = time.monotonic()
             self.draw(self)
 
     def __str__(self) -> str:
         count = f"{self.done:,}" if self.total is None else f"{self.done:,} of {self.total:,}"
-        return ", ".join(filter(None, (f"{self.label}: {count}", self._speed(), self.note)))
+        return ", ".join(filter(None, (f"{self.label}: {count}", self._speed(), self.remark)))
 
     def _speed(self) -> str:
         """Steps in a second and the time left; nothing before the first step."""
@@ -50,6 +67,7 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
+_bars: list[Count] = []  # that are drawn or counted, outermost first
 # bars and spinners that are open, outermost first; None while no plain lines are printed
 _counts: list[Count | str] | None = None
 
@@ -57,6 +75,12 @@ _counts: list[Count | str] | None = None
 def visible(show: bool | None) -> bool:
     """True if progress should be drawn: as asked, or when standard error is a terminal."""
     return sys.stderr.isatty() if show is None else show
+
+
+def add_pass() -> None:
+    """Counts a forward pass in the innermost bar, so that it moves while one of its steps takes long."""
+    if _bars:
+        _bars[-1].add_pass()
 
 
 @contextmanager
@@ -67,7 +91,7 @@ def bar(total: int | None, label: str, *, show: bool | None = None) -> Iterator[
     """
     count = Count(label, total)
     if not visible(show):
-        with _counted(count, show):
+        with _counted(count, show), _passes_in(count, show):
             yield count
         return
     from rich.console import Console
@@ -79,8 +103,20 @@ def bar(total: int | None, label: str, *, show: bool | None = None) -> Iterator[
     # elsewhere than on a terminal rich draws only what stays
     with Progress(*columns, console=console, transient=console.is_terminal) as drawn:
         task = drawn.add_task(label, total=total, note="")
-        count.draw = lambda count: drawn.update(task, completed=count.done, note=count.note)
-        yield count
+        count.draw = lambda count: drawn.update(task, completed=count.done, note=count.remark)
+        with _passes_in(count, show):
+            yield count
+
+
+@contextmanager
+def _passes_in(count: Count, show: bool | None) -> Iterator[None]:
+    """Lets passes be counted in a bar while the block runs, unless it is to be silent."""
+    bars = [] if show is False else _bars
+    bars.append(count)
+    try:
+        yield
+    finally:
+        bars.remove(count)
 
 
 @contextmanager

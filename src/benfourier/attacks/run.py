@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from benfourier import progress
 from benfourier.errors import ClassifierError
 from benfourier.models.classifier import Classifier
 from benfourier.models.module import logits_of
@@ -42,7 +43,8 @@ class AttackRun:
         self.calls = torch.zeros_like(self.rows)  # forward and backward passes of each row
 
     def forward(self, images: Tensor, memory_format: torch.memory_format = torch.preserve_format) -> Tensor:
-        """Returns the logits; counts nothing."""
+        """Returns the logits; counts nothing but the pass in the progress bar."""
+        progress.add_pass()
         return logits_of(self.classifier.module(self.classifier.prepare(images, memory_format)), len(images))
 
     def final_logits(self, images: Tensor) -> Tensor:
