@@ -42,7 +42,7 @@ def test_nothing_is_drawn_on_a_terminal_when_silence_is_asked_for(monkeypatch: p
 
 def test_one_plain_line_is_drawn_elsewhere_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     text = drawn(io.StringIO(), monkeypatch, True)
-    assert re.fullmatch(r"counting .* 3/3 \S+ *\n", text)
+    assert re.fullmatch(r"counting .* 3/3 \S+ < \S+ *\n", text)
 
 
 def test_a_note_stands_behind_the_bar_until_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,7 +52,7 @@ def test_a_note_stands_behind_the_bar_until_the_next_one(monkeypatch: pytest.Mon
         advance(1, "loss 0.7")
         advance(1, "loss 0.5 [red]")
         advance(1)
-    assert re.fullmatch(r"counting .* 3/3 \S+ loss 0\.5 \[red\] *\n", stream.getvalue())
+    assert re.fullmatch(r"counting .* 3/3 \S+ < \S+ loss 0\.5 \[red\] *\n", stream.getvalue())
 
 
 def test_a_bar_that_is_not_drawn_takes_notes_too() -> None:
@@ -93,7 +93,8 @@ def test_plain_lines_say_how_far_the_outermost_bar_is(monkeypatch: pytest.Monkey
         advance(2, "mbf")
         inner(7)
         wait_for_line(stream)
-    assert re.fullmatch(r"0 s: fits: 2 of 3, [\d.]+ (a second|s each), 0 s left, mbf\n", stream.getvalue())
+    going, done = r"0 s: fits: 2 of 3, [\d.]+ (a second|s each), 0 s left, mbf\n", r"fits: 2 done in 0 s\n"
+    assert re.fullmatch(f"({going})+{done}", stream.getvalue())
     assert "images" not in stream.getvalue()
     lines = stream.getvalue().count("\n")
     with progress.bar(3, "later") as advance:
@@ -107,7 +108,26 @@ def test_plain_lines_name_work_without_steps(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(progress, "FIRST_SECONDS", 0.05)
     with progress.progress_lines(), progress.spinner("head, 60 rows"):
         wait_for_line(stream)
-    assert stream.getvalue() == "0 s: head, 60 rows\n"
+    assert stream.getvalue() == "0 s: head, 60 rows\nhead, 60 rows: done in 0 s\n"
+
+
+def test_a_stage_that_ends_before_the_first_line_prints_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr("sys.stderr", stream)
+    with progress.progress_lines(), progress.bar(3, "short") as advance:
+        advance(3)
+    assert stream.getvalue() == ""
+
+
+def test_a_bar_moves_while_one_of_its_steps_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    stream = Terminal()
+    monkeypatch.setattr("sys.stderr", stream)
+    with progress.bar(3, "waiting"):
+        deadline = time.monotonic() + 30
+        while "0:00:01" not in stream.getvalue() or "0:00:02" not in stream.getvalue():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
 
 
 @pytest.mark.parametrize(

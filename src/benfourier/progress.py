@@ -95,10 +95,12 @@ def bar(total: int | None, label: str, *, show: bool | None = None) -> Iterator[
             yield count
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     label_column, note_column = TextColumn("{task.description}"), TextColumn("{task.fields[note]}", markup=False)
-    columns = (label_column, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), note_column)
+    # the time that has passed moves while one step takes long, also in other processes, whose passes nobody counts here
+    times = (TimeElapsedColumn(), TextColumn("<"), TimeRemainingColumn())
+    columns = (label_column, BarColumn(), MofNCompleteColumn(), *times, note_column)
     console = Console(stderr=True)
     # elsewhere than on a terminal rich draws only what stays
     with Progress(*columns, console=console, transient=console.is_terminal) as drawn:
@@ -137,13 +139,22 @@ def spinner(label: str, *, show: bool | None = None) -> Iterator[None]:
 
 @contextmanager
 def _counted(work: Count | str, show: bool | None) -> Iterator[None]:
-    """Lets plain lines speak of some work while the block runs, unless it is to be silent."""
+    """Lets plain lines speak of some work while the block runs, unless it is to be silent.
+
+    The outermost work, if it took long enough for a line, has one at its end.
+    """
     open_work = _counts if show is None and _counts is not None else []
     open_work.append(work)
+    start = time.monotonic()
     try:
         yield
     finally:
         open_work.remove(work)
+    seconds = time.monotonic() - start
+    if open_work is _counts and not _counts and seconds >= FIRST_SECONDS:
+        label, count = (work, "") if isinstance(work, str) else (work.label, f" {work.done:,}")
+        sys.stderr.write(f"{label}:{count} done in {_duration(seconds)}\n")
+        sys.stderr.flush()
 
 
 @contextmanager
