@@ -95,7 +95,14 @@ def bar(total: int | None, label: str, *, show: bool | None = None) -> Iterator[
             yield count
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     label_column, note_column = TextColumn("{task.description}"), TextColumn("{task.fields[note]}", markup=False)
     # the time that has passed moves while one step takes long, also in other processes, whose passes nobody counts here

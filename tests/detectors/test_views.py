@@ -1,5 +1,7 @@
 """Views: what each does to an image, which ones suit the data, and the margins that become features."""
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +14,20 @@ from benfourier.detectors.extractor import margins_of
 from benfourier.detectors.features import extract
 from benfourier.detectors.heads import Plain
 from benfourier.detectors.method import FitData
-from benfourier.detectors.views import SETS, VIEWS, View, ViewMargins, blur, median, mirror, other_shift, shift
+from benfourier.detectors.views import (
+    LEVELS,
+    SETS,
+    VIEWS,
+    View,
+    ViewMargins,
+    Views,
+    blur,
+    coarse,
+    median,
+    mirror,
+    other_shift,
+    shift,
+)
 from benfourier.errors import FitError, InputError, OptionError
 from tests.detectors.toys import toys
 
@@ -37,6 +52,16 @@ def test_the_blur_has_binomial_weights() -> None:
     images = images_of()
     weights = torch.tensor([1, 2, 1, 2, 4, 2, 1, 2, 1]).view(9, 1, 1) / 16
     assert torch.allclose(blur(images), (neighbourhoods(images) * weights).sum(2), atol=1e-6)
+
+
+@pytest.mark.parametrize("bounds", [(0.0, 1.0), (-0.5, 0.5)])
+def test_coarse_pixels_take_the_nearest_level_within_the_bounds(bounds: tuple[float, float]) -> None:
+    images = torch.tensor([0.0, 0.1, 0.2, 0.4, 0.7, 0.8, 1.0]) + bounds[0]
+    expected = torch.tensor([0.0, 0.0, 0.0, 0.5, 0.5, 1.0, 1.0]) + bounds[0]
+    torch.testing.assert_close(coarse(images, 3, bounds), expected)
+    images.requires_grad_()
+    (gradient,) = torch.autograd.grad(coarse(images, 3, bounds).sum(), images)
+    assert torch.equal(gradient, torch.ones(7))
 
 
 def test_the_mirror_image_of_the_mirror_image_is_the_image() -> None:
@@ -84,12 +109,12 @@ def test_features_are_the_margins_of_the_image_and_of_every_view() -> None:
 
 
 def test_small_batches_of_all_views_share_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    data, passes = toys(), []
-    extractor = ViewMargins(SETS["full"], 1)
+    data, passes, names = toys(), [], ("mirror", "median", "4-levels")
+    extractor = ViewMargins(names, 1)
     hook = data.classifier.module.register_forward_pre_hook(lambda module, inputs: passes.append(len(inputs[0])))
     with hook, torch.no_grad():
         extractor.view_logits(data.classifier, data.tested.clean[:2])
-    assert passes == [2 * len(SETS["full"])]
+    assert passes == [2 * len(names)]
 
 
 def lead(images: Tensor, view: View) -> Tensor:
@@ -155,13 +180,48 @@ def striped_examples(count: int = 60) -> tuple[bf.Classifier, bf.Examples]:
     return bf.Classifier(Striped(), bounds=(0.0, 1.0), size=8, channels=1), examples
 
 
-def test_a_view_that_changes_too_many_labels_is_left_out_and_a_rotation_stands_in_for_the_mirror_image() -> None:
+def test_two_levels_stand_in_for_a_mirror_image_that_changes_too_many_labels() -> None:
+    classifier, examples = striped_examples()
+    detector = bf.fit("views", classifier, examples, views=("fast",), show_progress=False)
+    assert isinstance(detector.extractor, ViewMargins)
+    assert detector.extractor.views == ("2-levels",)  # halves of the images lie above and below the middle
+    assert detector.summary["learned"]["left_out"] == "mirror (0%)"
+
+
+def test_a_rotation_stands_in_where_two_levels_are_there_already() -> None:
     classifier, examples = striped_examples()
     detector = bf.fit("views", classifier, examples, show_progress=False)
-    extractor = detector.extractor
-    assert isinstance(extractor, ViewMargins)
-    assert set(extractor.views) == {"rotation", *SETS["full"]} - {"mirror"}
+    assert isinstance(detector.extractor, ViewMargins)
+    assert detector.extractor.views == ("rotation", "median", "2-levels", "shift", "other-shift")
     assert detector.summary["learned"]["left_out"] == "mirror (0%)"
+
+
+def test_a_rotation_stands_in_where_two_levels_change_too_many_labels() -> None:
+    classifier, examples = striped_examples()
+    right = examples.take(range(30, 60), "right")
+    darker = replace(right, clean=right.clean / 8)  # all pixels are nearer to 0 than to 1
+    extractor = Views().fit_extractor(classifier, FitData(darker, show_progress=False))
+    assert isinstance(extractor, ViewMargins)
+    names = list(LEVELS)
+    shares = [agreement(classifier, darker.clean, partial(coarse, levels=n, bounds=(0, 1))) for n in LEVELS.values()]
+    first = next(name for name, share in zip(names, shares, strict=True) if share >= Views().agreement)
+    assert first != "2-levels"
+    assert extractor.views == ("rotation", "median", first, "shift", "other-shift")
+
+
+def agreement(classifier: bf.Classifier, images: Tensor, view: View) -> float:
+    """The share of images that keep their label under a view."""
+    return float((classifier.logits(view(images)).argmax(1) == classifier.logits(images).argmax(1)).float().mean())
+
+
+def test_a_coarse_view_that_changes_labels_at_every_level_is_left_out() -> None:
+    classifier, examples = striped_examples()
+    right = examples.take(range(30, 60), "right")
+    darkest = replace(right, clean=right.clean / 100)  # below half of the finest level: all pixels become 0
+    extractor = Views().fit_extractor(classifier, FitData(darkest, show_progress=False))
+    assert isinstance(extractor, ViewMargins)
+    assert extractor.views == ("rotation", "median", "shift", "other-shift")
+    assert extractor.left_out == "mirror (0%), coarse (0%)"
 
 
 def test_views_that_all_change_labels_are_refused_with_their_shares() -> None:

@@ -40,7 +40,7 @@ ROWS = 256  # images whose noise is measured at once
 DEFAULT, EACH = "default", "each"  # words of `attacks` and `noise`
 HALVINGS = 5  # of the noise of an image that is misclassified with it
 # What a detector for every strength is fitted to: boundary attacks alone teach it that only small margins are bad.
-MIXTURE: Mapping[str, Attack] = MappingProxyType({"weak": RPgdBeyond(factor=2.0), "strong": RPgdBeyond(factor=8.0)})
+MIXTURE: Mapping[str, Attack] = MappingProxyType({"weak": RPgdBeyond(factor=1.2), "strong": RPgdBeyond(factor=8.0)})
 Attacks = str | Attack | Mapping[str, str | Attack]
 NoiseLevels = str | Mapping[str, float]
 
