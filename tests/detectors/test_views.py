@@ -16,7 +16,6 @@ from benfourier.detectors.heads import Plain
 from benfourier.detectors.method import FitData
 from benfourier.detectors.views import (
     LEVELS,
-    SETS,
     VIEWS,
     View,
     ViewMargins,

@@ -239,9 +239,9 @@ class Views(Method):
     """Margins of the predicted class in the image and in views of it.
 
     Args:
-        views: "full", the mirror image, median, coarse and two shifts; "fast", the mirror image alone; or names: mirror,
-            rotation, median, blur, coarse, shift, other-shift, "2-levels" to "32-levels", and those of your own
-            functions, which are passed as `supplied`.
+        views: "full", the mirror image, median, coarse and two shifts; "fast", the mirror image alone; or names:
+            mirror, rotation, median, blur, coarse, shift, other-shift, "2-levels" to "32-levels", and those of your
+            own functions, which are passed as `supplied`.
         features: "margins", for a head; "drop", one number whose scale comes from clean images alone: it needs no
             attacked images and no head.
         top: margins over so many other classes of each view, the highest first; "drop" takes one.
