@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -325,6 +326,70 @@ def test_an_array_of_another_shape_type_or_range_is_refused(
 
     rewritten(guard_file, lambda _: None, arrays_by=change)
     assert "its manifest and its arrays do not fit" in refusal(lambda: bf.load_guard(guard_file, network()))
+
+
+Array = np.ndarray[Any, Any]
+OTHER_ARRAYS: dict[str, Callable[[Array], Array]] = {
+    "a number": lambda array: np.array(0.0),
+    "transposed": lambda array: np.ascontiguousarray(array.T),
+    "one row less": lambda array: array[:-1],
+    "no row": lambda array: array[:0],
+    "twice": lambda array: np.concatenate([array, array]),
+    "one more dimension": lambda array: array[np.newaxis],
+    "half precision": lambda array: array.astype(np.float16),
+    "whole numbers": lambda array: np.ones(array.shape, np.int32),
+    "NaN": lambda array: array * np.nan,
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_ARRAYS)
+def test_no_other_array_ends_in_anything_but_a_refusal_or_a_guard_that_judges(guard_file: Path, kind: str) -> None:
+    content, clean, refused = guard_file.read_bytes(), toys().tested.clean[:2], 0
+    with safe_open(guard_file, framework="numpy") as file:
+        originals = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    for name, array in originals.items():
+        other = OTHER_ARRAYS[kind](array)
+        if (other.shape, other.dtype) == (array.shape, array.dtype) and np.array_equal(other, array):
+            continue
+        guard_file.write_bytes(content)
+        rewritten(guard_file, lambda _: None, arrays_by=partial(dict.update, **{name: other}))
+        try:
+            verdicts = bf.load_guard(guard_file, network()).check(clean)
+        except StoreError as error:
+            assert str(guard_file) in str(error)
+            refused += 1
+        else:
+            assert np.isfinite(verdicts.score).all()
+            # of the arrays whose length nothing else fixes, and of square ones, another may be as good; residuals may
+            # be of any precision
+            assert kind in ("transposed", "one row less", "no row", "twice") or "residuals" in name, name
+    assert refused > 0
+
+
+@pytest.mark.parametrize("value", [None, "many", [], {}, -1, 1e308], ids=repr)
+def test_no_other_entry_of_a_manifest_ends_in_anything_but_a_refusal_or_a_guard_that_judges(
+    guard_file: Path, value: object
+) -> None:
+    content, clean = guard_file.read_bytes(), toys().tested.clean[:2]
+    with safe_open(guard_file, framework="numpy") as file:
+        manifest = json.loads(file.metadata()["manifest"])
+    for place in places_in({name: manifest[name] for name in manifest if name not in ("kind", "schema", "digests")}):
+        guard_file.write_bytes(content)
+        rewritten(guard_file, set_to(value, *place))
+        try:
+            verdicts = bf.load_guard(guard_file, network()).check(clean)
+        except StoreError as error:
+            assert str(guard_file) in str(error)
+        else:
+            assert np.isfinite(verdicts.score).all()
+
+
+def places_in(value: Any) -> Iterator[tuple[str | int, ...]]:
+    """Where the entries of JSON stand; of lists the first only."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value[:1]) if isinstance(value, list) else ()
+    for key, one in inner:
+        yield (key,)
+        yield from ((key, *place) for place in places_in(one))
 
 
 @pytest.mark.parametrize("name", ["mean", "deviation", "scores"])

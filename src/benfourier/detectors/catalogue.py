@@ -35,6 +35,17 @@ from benfourier.store import artifact
 
 MAX_FEATURES, MAX_PIXELS = 2**24, 2**26  # that a file may speak of
 MAX_SCORE = 1e100
+SUMMARY: Mapping[str, tuple[type, ...]] = {  # what a file may hold in a summary of a fit, beside words and numbers
+    "sources": (int,),
+    "shape": (list,),
+    "attacks": (list,),
+    "features": (int,),
+    "rows fitted": (dict,),
+    "rows held out": (dict,),
+    "noise levels": (dict,),
+    "weights": (str,),
+    "learned": (dict,),
+}
 UNUSABLE = (  # what contents that no version wrote may raise; an InputError is a ValueError
     *(ActivationError, ArithmeticError, AssertionError, AttributeError, ClassifierError, LookupError, MemoryError),
     *(RuntimeError, TypeError, ValueError),
@@ -108,6 +119,7 @@ def detector_from_state(
     check_supplied(method, supplied)
     try:
         features = check_whole("features", manifest["summary"]["features"], most=MAX_FEATURES)
+        _check_summary(manifest["summary"])
         shape = tuple(check_whole("shape", side) for side in manifest["summary"]["shape"])
         if len(shape) != 3 or prod(shape) > MAX_PIXELS:
             raise ValueError(f"images of shape {shape} are not (C, H, W), or larger than {MAX_PIXELS} numbers")
@@ -124,6 +136,18 @@ def detector_from_state(
     except UNUSABLE as error:
         raise StoreError(f"{path}: its manifest and its arrays do not fit ({error}); fit it again") from error
     return detector
+
+
+def _check_summary(summary: Mapping[str, Any]) -> None:
+    """Raises one of UNUSABLE unless a summary holds what `fit` writes into it."""
+    for name, value in summary.items():
+        if not isinstance(value, SUMMARY.get(name, (str, int, float, type(None)))):
+            raise ValueError(f"summary.{name} is {type(value).__name__}")
+        inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        if not all(isinstance(each, str | int | float | None) for each in inner):
+            raise ValueError(f"summary.{name} holds other things than words and numbers")
+    if not summary.keys() >= {"sources", "attacks"}:
+        raise ValueError("summary.sources or summary.attacks is missing")
 
 
 def _try(detector: Detector, features: int, shape: tuple[int, ...]) -> None:

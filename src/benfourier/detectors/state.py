@@ -28,13 +28,14 @@ class ArrayRule:
     """What a file may hold in the place of a tensor: `vectors: Annotated[Tensor, ArrayRule("S D")]`."""
 
     shape: str  # a letter or word for each dimension; one that stands in several fields of a record is one number
-    other_shape: str = ""  # that is allowed too
+    other_shape: str | None = None  # that is allowed too
     dtype: torch.dtype | None = torch.float64  # None for any floating one
     above: float = -math.inf  # all entries are greater, and finite
 
     def check(self, name: str, value: Tensor, sizes: dict[str, int]) -> None:
         """Raises ValueError unless the tensor is such a one; adds the sizes of its dimensions to those known."""
-        shapes = [shape.split() for shape in (self.shape, self.other_shape) if len(shape.split()) == value.ndim]
+        allowed = (self.shape,) if self.other_shape is None else (self.shape, self.other_shape)
+        shapes = [shape.split() for shape in allowed if len(shape.split()) == value.ndim]
         if not shapes:
             raise ValueError(f"{name} has {value.ndim} dimensions; it must be ({self.shape})")
         for word, size in zip(shapes[0], value.shape, strict=True):

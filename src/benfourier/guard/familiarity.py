@@ -7,14 +7,14 @@ takes constant images for familiar; the layers together do not.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from benfourier.detectors.mahalanobis import ChannelAverages, LayerGaussians, fit_gaussians
-from benfourier.detectors.state import ArrayRule
+from benfourier.detectors.state import ArrayRule, State, record_from_state
 from benfourier.errors import InputError
 from benfourier.models.classifier import Classifier
 from benfourier.models.forward import SOFTMAX, batch_slices, observe
@@ -31,6 +31,13 @@ class Familiarity(ChannelAverages):
 
     gaussians: tuple[LayerGaussians, ...]  # one per layer, of one class
     medians: Annotated[Tensor, ArrayRule("layers", above=0)]  # distance of held-out clean images
+
+    @classmethod
+    def from_state(cls, classifier: Classifier, state: State, supplied: Mapping[str, Any]) -> Self:
+        """Returns what knows as many layers as it has Gaussians and medians."""
+        if len(state["gaussians"]) != len(state["layers"]):
+            raise ValueError(f"there are {len(state['layers'])} layers, and {len(state['gaussians'])} Gaussians")
+        return record_from_state(cls, state, {"layers": len(state["layers"])})
 
     def join(self, values: Mapping[str, Tensor], logits: Tensor, ids: Sequence[str]) -> Tensor:
         """Returns the logarithm of each layer's distance over the median of clean images, (images, layers)."""

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from benfourier import progress
 from benfourier.data.images import content_ids
-from benfourier.detectors.catalogue import detector_from_state
+from benfourier.detectors.catalogue import UNUSABLE, detector_from_state
 from benfourier.detectors.detector import Detector
 from benfourier.detectors.extractor import EvidenceKind
 from benfourier.detectors.features import extract_batch
-from benfourier.detectors.state import join_state, split_state
+from benfourier.detectors.state import ArrayRule, join_state, record_from_state, split_state
 from benfourier.errors import ActivationError, ImageError, InputError, StoreError, check_whole
 from benfourier.guard.familiarity import Familiarity, fit_familiarity
 from benfourier.guard.rates import card_at
@@ -32,7 +32,13 @@ from benfourier.store.vocabulary import SECOND
 
 KIND = "benfourier-guard"
 SCHEMA = artifact.SCHEMAS[KIND]
-CALIBRATION = ("scores", "unfamiliarity", "mean", "deviation")  # arrays of a guard's file, under calibration/
+TINY = np.finfo(np.float64).tiny
+CALIBRATION = {  # arrays of a guard's file, under calibration/
+    "scores": ArrayRule("n"),
+    "unfamiliarity": ArrayRule("n"),
+    "mean": ArrayRule("D"),
+    "deviation": ArrayRule("D", above=-TINY),  # 0 for features that never vary
+}
 RULES = 2  # a verdict has two: the detector's score, and how unfamiliar an image is
 KNOWN = 3  # every third clean image says what is familiar, unless others do; the rest sets the thresholds
 MAX_DEVIATIONS = 1e6  # a feature that never varies would be infinitely many deviations away
@@ -293,19 +299,16 @@ def load_guard(
     classifier = classifier_from_description(path, manifest.get("classifier", {}), module)
     detector = detector_from_state(path, manifest, arrays, classifier, supplied)
     try:
-        threshold = Threshold(**manifest["threshold"])
+        threshold = record_from_state(Threshold, manifest["threshold"])
+        sizes = {"D": int(detector.summary["features"])}
+        for name, rule in CALIBRATION.items():
+            rule.check(f"calibration/{name}", torch.from_numpy(arrays[f"calibration/{name}"]), sizes)
         calibration = Calibration(*(arrays[f"calibration/{name}"] for name in CALIBRATION))
         familiarity = Familiarity.from_state(classifier, join_state(manifest["familiarity"], arrays), {})
-        shape, columns = (int(detector.summary["features"]),), (calibration.mean, calibration.deviation)
-        both = (calibration.scores, calibration.unfamiliarity)
-        if both[0].ndim != 1 or both[1].shape != both[0].shape or any(column.shape != shape for column in columns):
-            raise ValueError(f"the calibration does not have {shape[0]} features, or not one score of each rule")
-        if not all(np.isfinite(each).all() for each in (*both, *columns)) or (columns[1] < 0).any():
-            raise ValueError("the calibration holds NaN, infinity or negative deviations")
         card = None if manifest["card"] is None else GuardCard.from_json(manifest["card"])
         guard = Guard(detector, familiarity, calibration, threshold.rate, card)
         guard._try(tuple(detector.summary["shape"]))
-    except (AttributeError, InputError, KeyError, StoreError, TypeError, ValueError) as error:
+    except (StoreError, *UNUSABLE) as error:
         raise StoreError(f"{path}: its manifest and its arrays do not fit ({error}); make it again") from error
     if guard.threshold.value != threshold.value:
         raise StoreError(
