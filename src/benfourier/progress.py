@@ -57,11 +57,11 @@ class Count:
             return ""
         rate = self.done / seconds
         speed = f"{rate:.3g} a second" if rate >= 1 else f"{1 / rate:.3g} s each"
-        return speed if self.total is None else f"{speed}, {_duration((self.total - self.done) / rate)} left"
+        return speed if self.total is None else f"{speed}, {duration((self.total - self.done) / rate)} left"
 
 
-def _duration(seconds: float) -> str:
-    """A time in the unit in which it is a small number."""
+def duration(seconds: float) -> str:
+    """Returns a time in the unit in which it is a small number."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
@@ -160,7 +160,7 @@ def _counted(work: Count | str, show: bool | None) -> Iterator[None]:
     seconds = time.monotonic() - start
     if open_work is _counts and not _counts and seconds >= FIRST_SECONDS:
         label, count = (work, "") if isinstance(work, str) else (work.label, f" {work.done:,}")
-        sys.stderr.write(f"{label}:{count} done in {_duration(seconds)}\n")
+        sys.stderr.write(f"{label}:{count} done in {duration(seconds)}\n")
         sys.stderr.flush()
 
 

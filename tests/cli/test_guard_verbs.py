@@ -20,6 +20,7 @@ from torch import Tensor
 
 import benfourier as bf
 from benfourier import progress
+from benfourier.guard.card import measure
 from benfourier.models.weights import save_weights, weights_digest
 from tests.attacks.trained import TRAIN
 from tests.cli.calling import Outcome, call
@@ -382,6 +383,17 @@ def test_a_card_that_cannot_be_written_is_an_error(
     assert (result.code, result.out) == (code, "")
     assert complaint in result.err
     assert (here / "guard.bf").read_bytes() == before
+
+
+def test_info_prints_the_card_and_with_full_everything(capsys: Capture, here: Path) -> None:
+    with_card = replace(guard(), card=measure(guard(), None, None, show_progress=False))
+    with_card.save(here / "with-card.bf")
+    short = call(capsys, "info", here / "with-card.bf")
+    assert short.out == f"{with_card.card}\n"
+    assert "--full prints all entries" in short.err
+    full = call(capsys, "info", here / "with-card.bf", "--full")
+    assert full.out.startswith(short.out)
+    assert "calibration/scores" in full.out
 
 
 def test_info_describes_detectors_examples_and_weights_too(capsys: Capture, here: Path) -> None:

@@ -48,6 +48,13 @@ def test_a_selection_that_matches_nothing_is_refused(capsys: Capture) -> None:
     assert "features.9" in result.err
 
 
+@pytest.mark.parametrize("words", ["7.5", "seven"])
+def test_classes_are_a_number_or_several_names(capsys: Capture, here: Path, words: str) -> None:
+    result = call(capsys, "layers", "-m", "mine:factory", "--classes", words)
+    assert (result.code, result.out) == (2, "")
+    assert f"classes is '{words}'; it must be a number, or names such as cat,dog" in result.err
+
+
 def test_a_network_of_the_current_folder_takes_size_channels_and_classes(capsys: Capture, here: Path) -> None:
     words = ("--size", "8", "--channels", "1", "--classes", "7", "--mean", "0.5", "--std", "0.25", "--json")
     result = call(capsys, "layers", "--model", "my_networks:tiny", *words)

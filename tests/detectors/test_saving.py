@@ -355,8 +355,7 @@ def test_no_other_array_ends_in_anything_but_a_refusal_or_a_guard_that_judges(gu
         rewritten(guard_file, lambda _: None, arrays_by=partial(dict.update, **{name: other}))
         try:
             verdicts = bf.load_guard(guard_file, network()).check(clean)
-        except StoreError as error:
-            assert str(guard_file) in str(error)
+        except StoreError:
             refused += 1
         else:
             assert np.isfinite(verdicts.score).all()
@@ -370,7 +369,7 @@ def test_no_other_array_ends_in_anything_but_a_refusal_or_a_guard_that_judges(gu
 def test_no_other_entry_of_a_manifest_ends_in_anything_but_a_refusal_or_a_guard_that_judges(
     guard_file: Path, value: object
 ) -> None:
-    content, clean = guard_file.read_bytes(), toys().tested.clean[:2]
+    content, clean, refused = guard_file.read_bytes(), toys().tested.clean[:2], 0
     with safe_open(guard_file, framework="numpy") as file:
         manifest = json.loads(file.metadata()["manifest"])
     for place in places_in({name: manifest[name] for name in manifest if name not in ("kind", "schema", "digests")}):
@@ -378,10 +377,11 @@ def test_no_other_entry_of_a_manifest_ends_in_anything_but_a_refusal_or_a_guard_
         rewritten(guard_file, set_to(value, *place))
         try:
             verdicts = bf.load_guard(guard_file, network()).check(clean)
-        except StoreError as error:
-            assert str(guard_file) in str(error)
+        except StoreError:
+            refused += 1
         else:
             assert np.isfinite(verdicts.score).all()
+    assert refused > 0
 
 
 def places_in(value: Any) -> Iterator[tuple[str | int, ...]]:

@@ -44,9 +44,12 @@ def test_the_card_is_measured_on_examples_that_are_held_out() -> None:
     (rate,) = guard.card.attacks
     assert (rate.attack, rate.is_fitted, rate.tried) == ("bim", True, guard.threshold.images)
     assert rate.rejected / rate.succeeded == rate.share.value > 0.5
-    (alarms,) = guard.card.alarms
+    alarms, noise, jpeg = guard.card.alarms
     assert (alarms.kind, alarms.images) == ("those that set the thresholds", guard.threshold.images)
     assert alarms.rejected == guard.threshold.alarms
+    assert (noise.kind, noise.images) == ("noise of ±8/255", rate.tried)
+    assert (jpeg.kind, jpeg.images) == ("JPEG of quality 75", rate.tried)
+    assert len(guard.card.other_kinds) == 5
 
 
 def test_the_same_seed_gives_the_same_guard() -> None:

@@ -110,6 +110,14 @@ def test_a_detector_that_works_by_itself_is_guarded_too() -> None:
     assert np.array_equal(verdicts.label, classifier.logits(both()).argmax(1).numpy())
 
 
+def test_verdicts_are_neither_true_nor_false() -> None:
+    verdicts = guard().check(toys().tested.clean[:2])
+    with pytest.raises(TypeError, match=r"ask for \.accepted\.all\(\)"):
+        bool(verdicts)
+    with pytest.raises(TypeError, match=r"ask for \.accepted"):
+        bool(verdicts[0])
+
+
 def test_one_image_gets_one_verdict() -> None:
     image = toys().tested.clean[3]
     verdicts = guard().check(image)

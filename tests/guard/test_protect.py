@@ -173,7 +173,9 @@ BAD = [
     (([1, 2], None), {}, "it must be a pair of image and label"),
     ((unseen().images[:240], unseen().labels[:240]), {"budget": "a day"}, "budget is 'a day'; it must be one of"),
     ((unseen().images[:240], unseen().labels[:240]), {"attacks": []}, "attacks is"),
-    ((unseen().images[:60], unseen().labels[:60]), {}, "that rate needs at least 39"),
+    ((unseen().images[:60], unseen().labels[:60]), {}, "needs at least 39.* Of 60 images 18 set .*; 134 in all are"),
+    ((unseen().images[:240] * torch.nan, unseen().labels[:240]), {}, "the images hold NaN"),
+    ((unseen().images[:240], unseen().labels[:240] - 5), {}, "label -5 is unknown; labels count classes from 0"),
 ]
 
 
@@ -190,13 +192,37 @@ def test_options_of_images_are_refused_beside_a_classifier() -> None:
         protect(mean=(0.5,))
 
 
+def test_a_second_network_is_asked_for_before_any_work() -> None:
+    said: list[str] = []
+    with pytest.raises(OptionError, match="second-opinion needs a second network; pass it as second="):
+        protect(detector="second-opinion", report=said.append)
+    with pytest.raises(OptionError, match="views does not take a second network; leave second out"):
+        protect(second=digits().classifier, report=said.append)
+    with pytest.raises(OptionError, match="budget is '10m'"):
+        protect(budget="10m", report=said.append)
+    assert said == []
+
+
+def test_without_attacks_other_detectors_have_a_head_that_needs_none() -> None:
+    assert protect(detector="mbf").detector.method == bf.make_method("mbf", head="mixture")
+
+
+def test_stages_are_printed_unless_silence_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    protect(report=None, show_progress=None)
+    text = capsys.readouterr().err
+    assert text.startswith("the network is right about 9")
+    assert "fitting views to" in text
+    protect(report=None, show_progress=False)
+    assert capsys.readouterr().err == ""
+
+
 def test_labels_in_another_order_than_the_classes_of_the_network_are_refused() -> None:
     order = torch.tensor([3, 9, 1, 0, 2, 8, 4, 5, 7, 6])
     with pytest.raises(
         InputError, match=r"its classes in another order: label 0 where the network says 3 \(3\)"
     ) as error:
         protect(bf.LabelledImages(unseen().images[:240], order[unseen().labels[:240]]))
-    assert "give these, or other labels" in str(error.value)
+    assert "give these (classes=, or --classes cat,dog), or other labels" in str(error.value)
 
 
 def test_two_classes_in_the_place_of_each_other_are_noticed() -> None:
@@ -246,6 +272,8 @@ def test_a_guard_for_new_images_needs_no_new_fit() -> None:
     assert renewed.card is not None
     assert old.card is not None
     assert renewed.card.thresholds == 144
+    assert renewed.card.attacked == old.card.date
+    assert f"by scores of {old.card.date[:10]}, at thresholds of {renewed.card.date[:10]}" in str(renewed.card)
     assert [rate.succeeded for rate in renewed.card.attacks] == [rate.succeeded for rate in old.card.attacks]
     assert renewed.card.attacks[0].rejected < old.card.attacks[0].rejected  # the thresholds are higher
     with pytest.raises(InputError, match="were used to fit the detector"):

@@ -103,6 +103,14 @@ def test_the_page_and_the_model_card_say_what_a_reader_needs() -> None:
             assert part in text, part
 
 
+def test_the_text_warns_of_a_guard_that_misses_most_and_of_more_false_alarms_than_promised() -> None:
+    assert "warning" not in str(CARD)
+    assert "promised:" not in str(CARD).replace("5.0% promised on clean images:", "")
+    text = str(replace(CARD, attacks=(attack("weak", 10, 40),), alarms=(alarms("clean", 20, 120),)))
+    assert "warning: most images under weak are accepted" in text
+    assert "20 of 120, more than promised: calibrate with more images" in text
+
+
 def test_the_worst_attack_and_the_false_alarms_come_first() -> None:
     first, *_ = re.split("<table", card_page(CARD))
     assert "75.0\u00a0% (58.8 to 87.3) of 40 images under the attack weak" in first

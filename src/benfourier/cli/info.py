@@ -19,9 +19,10 @@ def info(
     card: Annotated[
         Path | None, typer.Option("--card", help="Write the guard's card: `card.html`, `card.md` or `card.json`.")
     ] = None,
+    full: Annotated[bool, typer.Option("--full", help="Print all entries and arrays, not only the card.")] = False,
     json: options.Json = False,
 ) -> None:
-    """Print what is in a stored file, after its digests are checked.
+    """Print what is in a stored file, after its digests are checked; of a guard the card.
 
     --card writes the card of a guard instead: a page, a model card as Hugging Face shows them, or JSON.
 
@@ -42,7 +43,10 @@ def info(
         output.print_json({"file": str(file), "manifest": header.manifest, "arrays": arrays})
         return
     if header.manifest.get("card") is not None:
-        typer.echo(f"{bf.GuardCard.from_json(header.manifest['card'])}\n")
+        typer.echo(str(bf.GuardCard.from_json(header.manifest["card"])))
+        if not full:
+            typer.echo(f"--full prints all entries and {len(header.arrays)} arrays of {file}", err=True)
+            return
     title = f"{file}: {header.manifest.get('kind', 'weights of another program')}"
     output.print_table(
         title,

@@ -23,7 +23,12 @@ Weights = Annotated[Path | None, typer.Option("--weights", "-w", help="A safeten
 Digest = Annotated[str | None, typer.Option("--digest", help="SHA-256 that the weights' file must have.")]
 Size = Annotated[int | None, typer.Option("--size", help="Height and width of the images; zoo networks know theirs.")]
 Channels = Annotated[int | None, typer.Option("--channels", help="Channels of the images; zoo networks know theirs.")]
-Classes = Annotated[int | None, typer.Option("--classes", help="Number of classes, given to the network's factory.")]
+Classes = Annotated[
+    str | None,
+    typer.Option(
+        "--classes", help="Number of classes, given to the network's factory, or their names in its order: `cat,dog`."
+    ),
+]
 Mean = Annotated[
     str | None, typer.Option("--mean", help="Subtracted from pixels in [0, 1], one per channel: `0.5,0.5,0.5`.")
 ]
@@ -31,7 +36,7 @@ Std = Annotated[str | None, typer.Option("--std", help="Divides pixels after tha
 SecondModel = Annotated[
     str | None, typer.Option("--second-model", help="The other network of `second-opinion`, named as in `--model`.")
 ]
-Guard = Annotated[Path, typer.Argument(help="What `benfourier fit` wrote.")]
+Guard = Annotated[Path, typer.Argument(help="What `benfourier protect` or `fit` wrote.")]
 OtherRate = Annotated[
     float | None, typer.Option("--false-alarm-rate", help="Another share of clean images that may be rejected.")
 ]
@@ -47,7 +52,7 @@ def classifier_from(
     digest: str | None = None,
     size: int | None = None,
     channels: int | None = None,
-    classes: int | None = None,
+    classes: str | None = None,
     mean: str | None = None,
     std: str | None = None,
     *,
@@ -59,7 +64,9 @@ def classifier_from(
     """
     values = {"size": size, "channels": channels, "mean": parse_numbers("mean", mean), "std": parse_numbers("std", std)}
     image_options: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
-    return bf.open_classifier(model, weights=weights, digest=digest, classes=classes, seed=seed, **image_options)
+    return bf.open_classifier(
+        model, weights=weights, digest=digest, classes=_parse_classes(classes), seed=seed, **image_options
+    )
 
 
 def guard_from(
@@ -67,7 +74,7 @@ def guard_from(
     model: str,
     weights: Path | None,
     digest: str | None,
-    classes: int | None,
+    classes: str | None,
     second_model: str | None,
     rate: float | None,
 ) -> "bf.Guard":
@@ -92,6 +99,19 @@ def executor_from(workers: int | None) -> "bf.Serial | bf.LocalPool":
     """Returns where trials run: in this process for one worker, else in a pool; None is one worker per core."""
     pool = bf.LocalPool() if workers is None else bf.LocalPool(workers)
     return bf.Serial() if pool.workers == 1 else pool
+
+
+def _parse_classes(text: str | None) -> int | list[str] | None:
+    """Returns the number of classes in a text, or their names with commas between."""
+    if text is None:
+        return None
+    names = [name.strip() for name in text.split(",")]
+    if len(names) > 1:
+        return names
+    try:
+        return int(text)
+    except ValueError as error:
+        raise OptionError(f"classes is {text!r}; it must be a number, or names such as cat,dog", "classes") from error
 
 
 def parse_numbers(name: str, text: str | None) -> list[float] | None:

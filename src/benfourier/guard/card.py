@@ -49,13 +49,17 @@ def measure(
         examples: attacked images, none of whose sources the fit has seen; None if there are none. Attacks that the
             detector was fitted to have its labels.
         clean: images that neither the fit nor the thresholds have seen, as they come, misclassified ones among them;
-            None if there are none: then the card has the alarms among those that set the thresholds.
+            None if there are none: then the card has the alarms among those that set the thresholds, and changes of
+            the clean images of the examples.
         accuracy: of the network, if it is known.
         show_progress: True or False to force the bar; None draws it on a terminal.
     """
     fitted = tuple(guard.detector.summary["attacks"])
     attacks = () if examples is None else examples.attacks
     kinds = {} if clean is None else _kinds(guard.classifier, clean)
+    if clean is None and examples is not None:  # all of them are classified correctly
+        clean = LabelledImages(examples.clean, examples.labels, examples.ids)
+        kinds = {words: (torch.arange(len(clean)), kind) for kind, words in CHANGED.items()}
     others = () if clean is None else tuple(OTHER_KINDS)
     rates, alarms, other_kinds, limits = [], [], [], (guard.threshold.value, guard.most_unfamiliar)
     total = len(attacks) + len(kinds) + len(others)
@@ -75,9 +79,9 @@ def measure(
                 other_kinds.append(alarm_rate(kind, _changed_scores(guard, clean.images, first, kind), *limits))
             advance(1, kind)
     threshold = guard.threshold
-    if clean is None:
+    if "clean" not in kinds:
         own = MeasuredScores(tuple(guard.calibration.scores), tuple(guard.calibration.unfamiliarity))
-        alarms.append(alarm_rate("those that set the thresholds", own, *limits))
+        alarms.insert(0, alarm_rate("those that set the thresholds", own, *limits))
     description = describe_classifier(guard.classifier)
     passes, classes = _trial(guard)
     return GuardCard(

@@ -1,5 +1,6 @@
 """The images that a guard is made from, in the forms in which people have them: arrays, files, data sets, loaders."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from typing import Any
@@ -79,6 +80,8 @@ def _floats(model: nn.Module | Classifier, pixels: Tensor, options: Mapping[str,
         classifier = model
     else:
         low, high = float(pixels.min()), float(pixels.max())
+        if math.isnan(low):
+            raise InputError("the images hold NaN; leave such images out")
         if "bounds" not in options and pixels.is_floating_point() and not 0 <= low <= high <= 1:
             raise InputError(
                 f"the images have values from {low:.4g} to {high:.4g}, from which the bounds of pixels cannot be told; "

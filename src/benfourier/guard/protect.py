@@ -1,8 +1,10 @@
 """A guard for a network in one call: check the labels, attack, fit, calibrate, measure."""
 
+import math
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from os import PathLike
@@ -19,12 +21,13 @@ from benfourier.attacks.examples import DEFAULT, MIXTURE, make_examples
 from benfourier.data.images import LabelledImages
 from benfourier.detectors.catalogue import make_method
 from benfourier.detectors.fit import fit
+from benfourier.detectors.heads import HEADS
 from benfourier.detectors.method import Method
 from benfourier.errors import OptionError, check_seed
 from benfourier.guard.card import measure
 from benfourier.guard.guard import RULES, Guard
 from benfourier.guard.inputs import Images, classifier_and_images
-from benfourier.metrics.thresholds import check_enough
+from benfourier.metrics.thresholds import check_enough, least_images
 from benfourier.models.accuracy import Say, check_labels
 from benfourier.models.classifier import Classifier
 from benfourier.models.forward import batch_size, leave_out_unsteady_layers
@@ -74,61 +77,68 @@ def protect(
         second: the other network of `second-opinion`.
         work_dir: folder for finished work; with the same one, an interrupted call goes on. By default the cache.
         seed: of all draws.
-        report: called with a sentence for each stage; by default these are printed where progress is shown.
-        show_progress: True or False to force progress; None shows it on a terminal.
+        report: called with a sentence for each stage; by default these are printed on standard error.
+        show_progress: True for bars; None for bars on a terminal and plain lines elsewhere; False for nothing.
         image_options: of `Classifier`, for a module: bounds, mean, std, classes, size, channels, resize. Size and
             channels are those of the images; bounds are (0, 1) for images within them.
     """
     say = report or partial(_print_stage, show_progress)
-    methods = _methods(attacks)
-    method = _method(detector, methods)
-    most = 2 * MOST_SOURCES + MOST_CLEAN
-    classifier, data = classifier_and_images(model, images, labels, image_options, most=most, seed=check_seed(seed))
-    logits, seconds = _logits(classifier, data.images, show_progress)
-    accuracy = check_labels(logits, data.labels, classifier.classes, say)
-    leave_out_unsteady_layers(classifier, [data.images], show_progress=show_progress)
-    limit, digest = _seconds(budget), classifier_digest(classifier, tuple(data.images.shape[1:]))
-    # stored, so that the same call attacks the same images after an interruption, however fast the machine is then
-    key = digest_of(("sources", digest, *data.content_ids, *methods, str(limit)))
-    stored, _ = fetch(
-        open_cache(work_dir or True), key, lambda: {"count": np.array([_sources(limit, seconds, len(methods), say)])}
-    )
-    count = min(len(data) // 2, int(stored["count"][0]))
-    others = data.take(range(count, len(data)))
-    cut = round(THRESHOLDS * len(others))
-    check_enough(false_alarm_rate, cut, RULES)
-    fitted = round((1 - MEASURED) * count)
-    # others set the thresholds, so that nothing needs the misclassified ones of the sources
-    right = (logits.argmax(1) == data.labels)[:count].nonzero().flatten()
-    options: dict[str, Any] = {"seed": seed, "cache": work_dir or True, "show_progress": show_progress}
-    say(f"attacking {count} images" if methods else f"adding noise to {count} images")
-    mixture = {} if attacks is None else methods
-    spread = classifier.bounds[1] - classifier.bounds[0]
-    noise: Any = ("each" if attacks == DEFAULT else "median") if methods else {"noisy": NOISE * spread}
-    examples = make_examples(classifier, data.take(right[right < fitted]), attacks=mixture, noise=noise, **options)
-    held_out = None
-    if methods:
-        measured = {**methods, **_more_attacks(spread, methods)}
-        held_out = make_examples(
-            classifier, data.take(right[right >= fitted]), attacks=measured, noise="median", **options
+    methods, limit = _methods(attacks), _seconds(budget)
+    method = _method(detector, methods, second)
+    # elsewhere than on a terminal a plain line is printed now and then
+    with progress.progress_lines() if show_progress is None else nullcontext():
+        most = 2 * MOST_SOURCES + MOST_CLEAN
+        classifier, data = classifier_and_images(model, images, labels, image_options, most=most, seed=check_seed(seed))
+        logits, seconds = _logits(classifier, data.images, show_progress)
+        accuracy = check_labels(logits, data.labels, classifier.classes, say)
+        leave_out_unsteady_layers(classifier, [data.images], show_progress=show_progress)
+        digest = classifier_digest(classifier, tuple(data.images.shape[1:]))
+        # stored, so that the same call attacks the same images after an interruption, however fast the machine is then
+        key = digest_of(("sources", digest, *data.content_ids, *methods, str(limit)))
+        stored, _ = fetch(
+            open_cache(work_dir or True),
+            key,
+            lambda: {"count": np.array([_sources(limit, seconds, len(methods), say)])},
         )
-    say(f"fitting {method.name} to {len(examples)} images")
-    fitted_detector = fit(
-        method,
-        classifier,
-        examples,
-        supplied={} if second is None else {SECOND: second},
-        work_dir=work_dir,
-        show_progress=show_progress,
-    )
-    say(f"setting thresholds with {cut} images, measuring with {len(others) - cut}")
-    clean = others.images[:cut]
-    guard = Guard.calibrated(
-        fitted_detector, clean, false_alarm_rate, known=examples.clean, show_progress=show_progress
-    )
-    unseen = others.take(range(cut, len(others)))
-    card = measure(guard, held_out, unseen, accuracy=accuracy, show_progress=show_progress)
-    return replace(guard, card=card)
+        count = min(len(data) // 2, int(stored["count"][0]))
+        others = data.take(range(count, len(data)))
+        cut = round(THRESHOLDS * len(others))
+        _check_enough(false_alarm_rate, cut, len(data))
+        fitted = round((1 - MEASURED) * count)
+        # others set the thresholds, so that nothing needs the misclassified ones of the sources
+        right = (logits.argmax(1) == data.labels)[:count].nonzero().flatten()
+        options: dict[str, Any] = {"seed": seed, "cache": work_dir or True, "show_progress": show_progress}
+        say(f"attacking {count} images" if methods else f"adding noise to {count} images")
+        mixture = {} if attacks is None else methods
+        spread = classifier.bounds[1] - classifier.bounds[0]
+        noise: Any = ("each" if attacks == DEFAULT else "median") if methods else {"noisy": NOISE * spread}
+        examples = make_examples(classifier, data.take(right[right < fitted]), attacks=mixture, noise=noise, **options)
+        held_out = None
+        if methods:
+            measured = {**methods, **_more_attacks(spread, methods)}
+            held_out = make_examples(
+                classifier, data.take(right[right >= fitted]), attacks=measured, noise="median", **options
+            )
+        say(f"fitting {method.name} to {len(examples)} images")
+        fitted_detector = fit(
+            method,
+            classifier,
+            examples,
+            supplied={} if second is None else {SECOND: second},
+            work_dir=work_dir,
+            show_progress=show_progress,
+        )
+        left_out = fitted_detector.summary["learned"].get("left_out")
+        if left_out:
+            say(f"views that change the label of too many images are left out: {left_out}")
+        say(f"setting thresholds with {cut} images, measuring with {len(others) - cut}")
+        clean = others.images[:cut]
+        guard = Guard.calibrated(
+            fitted_detector, clean, false_alarm_rate, known=examples.clean, show_progress=show_progress
+        )
+        unseen = others.take(range(cut, len(others)))
+        card = measure(guard, held_out, unseen, accuracy=accuracy, show_progress=show_progress)
+        return replace(guard, card=card)
 
 
 def recalibrate(guard: Guard, clean: LabelledImages, *, show_progress: bool | None = None) -> Guard:
@@ -146,8 +156,11 @@ def recalibrate(guard: Guard, clean: LabelledImages, *, show_progress: bool | No
     renewed = guard.recalibrated(clean.images[:cut], show_progress=show_progress)
     unseen = clean.take(range(cut, len(clean)))
     measured = measure(renewed, None, unseen, accuracy=accuracy, show_progress=show_progress)
+    if renewed.card is None or not renewed.card.attacks:
+        return replace(renewed, card=measured)
     # scores of attacked images do not depend on thresholds: their rates follow from the card
-    return replace(renewed, card=replace(measured, attacks=() if renewed.card is None else renewed.card.attacks))
+    before = renewed.card.attacked or renewed.card.date
+    return replace(renewed, card=replace(measured, attacks=renewed.card.attacks, attacked=before))
 
 
 def _methods(attacks: str | Mapping[str, Attack | str] | None) -> dict[str, Attack]:
@@ -164,11 +177,26 @@ def _methods(attacks: str | Mapping[str, Attack | str] | None) -> dict[str, Atta
     return {label: make_attack(each) if isinstance(each, str) else each for label, each in attacks.items()}
 
 
-def _method(detector: Method | str, attacks: Mapping[str, Attack]) -> Method:
-    """The detector's method; without attacks `views` takes the form that needs none."""
-    if not isinstance(detector, str):
-        return detector
-    return make_method(detector, **({"features": "drop"} if detector == "views" and not attacks else {}))
+def _method(detector: Method | str, attacks: Mapping[str, Attack], second: Classifier | None) -> Method:
+    """The detector's method; without attacks it takes a form that needs none."""
+    method = detector if isinstance(detector, Method) else make_method(detector)
+    if not isinstance(detector, Method) and not attacks and HEADS[method.head_options.kind].needs_adversarial:
+        method = make_method(detector, **({"features": "drop"} if detector == "views" else {"head": "mixture"}))
+    names = [name for part in method.parts_of_fit() for name in part.supplied_names]
+    if (SECOND in names) != (second is not None):
+        problem = f"{method.name} {'needs' if second is None else 'does not take'} a second network"
+        raise OptionError(f"{problem}; {'pass it as second=' if second is None else 'leave second out'}", "second")
+    return method
+
+
+def _check_enough(rate: float, thresholds: int, images: int) -> None:
+    """Raises OptionError, with the number of images that protect needs in all, unless enough set the thresholds."""
+    try:
+        check_enough(rate, thresholds, RULES)
+    except OptionError as error:
+        least = math.ceil(2 * (least_images(rate, RULES) + 1) / THRESHOLDS) if 0 < rate < 1 else 0
+        hint = f". Of {images} images {thresholds} set the thresholds; {least} in all are enough" if least else ""
+        raise OptionError(f"{error}{hint}", "false_alarm_rate") from error
 
 
 def _more_attacks(spread: float, fitted: Mapping[str, Attack]) -> dict[str, Attack]:
@@ -178,7 +206,7 @@ def _more_attacks(spread: float, fitted: Mapping[str, Attack]) -> dict[str, Atta
 
 
 def _print_stage(show: bool | None, text: str) -> None:
-    if progress.visible(show):
+    if show is not False:
         sys.stderr.write(f"{text}\n")
 
 
@@ -197,7 +225,7 @@ def _sources(budget: float, seconds: float, attacks: int, say: Say) -> int:
     count = int(min(max(ATTACKING * budget / each, LEAST_SOURCES), MOST_SOURCES))
     expected = count * each
     if expected > budget:
-        say(f"fewer than {LEAST_SOURCES} images teach too little; they take about {expected / 60:.0f} minutes")
+        say(f"fewer than {LEAST_SOURCES} images teach too little; they take about {progress.duration(expected)}")
     return count
 
 

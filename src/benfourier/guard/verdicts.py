@@ -32,6 +32,9 @@ class Verdict:
     p_value: float
     name: str  # of the class, or its number if the classes have no names
 
+    def __bool__(self) -> bool:
+        raise TypeError("a verdict is neither true nor false; ask for .accepted")
+
     def __str__(self) -> str:
         word, sign = (f"rejected, {self.reason}", ">") if self.reason else (self.name, "≤")
         score = f"score {self.score:.6g}"
@@ -57,6 +60,9 @@ class Verdicts:
 
     def __len__(self) -> int:
         return len(self.label)
+
+    def __bool__(self) -> bool:
+        raise TypeError("verdicts are neither true nor false; ask for .accepted.all(), or for their number with len()")
 
     @overload
     def __getitem__(self, place: int) -> Verdict: ...

@@ -32,9 +32,10 @@ def check_labels(
     """
     say = say or (lambda _: None)
     predicted, classes, count = logits.argmax(1), logits.shape[1], len(labels)
-    if int(labels.max()) >= classes:
+    wrong = labels[(labels < 0) | (labels >= classes)]
+    if len(wrong):
         raise InputError(
-            f"the images have the label {int(labels.max())}, and the network tells {classes} classes, from 0 to "
+            f"the images have the label {int(wrong[0])}, and the network tells {classes} classes, from 0 to "
             f"{classes - 1}; check the labels"
         )
     right = int((predicted == labels).sum())
@@ -50,7 +51,8 @@ def check_labels(
         raise InputError(
             f"the network is right about {accuracy.value:.0%} of the images, and far more often with its classes in "
             f"another order: {examples}. Labels of folders are the places of their names in the alphabet, unless the "
-            "Classifier has classes=, the names in the order of the logits; give these, or other labels"
+            "classifier knows the names in the order of its logits; give these (classes=, or --classes cat,dog), or "
+            "other labels"
         )
     chance = 1 / classes
     if accuracy.value < min(2 * chance, chance + 0.25 * (1 - chance)):

@@ -196,5 +196,6 @@ def build(results: Results, audience: Audience = FULL) -> Report:
     plan = ""
     for run in results.runs[-1:]:
         plan = f" ({run.name})"
-        lead = [f"Network: {results.network}", *lead, f"Scale: {run.scale}", run.date[:10]]
+        scale = [f"Scale of the plan: {run.scale}"] if run.scale != "here" else []
+        lead = [f"Network: {results.network}", *lead, *scale, run.date[:10]]
     return Report(f"Detection of adversarial images{plan}", f"{'. '.join(lead)}.", tuple(sections))

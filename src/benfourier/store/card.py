@@ -17,6 +17,7 @@ NEVER_TESTED = (
 )
 AGAIN = "the network, its preprocessing, the camera or the kind of images changes, or the drift test says so"
 WIDTH = 100  # characters of a line
+HALF = 0.5  # of the images under an attack; a guard that rejects fewer is worth a warning
 FEW = 30  # attacked images below which a rate says little
 
 
@@ -85,6 +86,7 @@ class GuardCard:
     informed: str = "not measured"  # what an attacker who knows the guard achieves
     other_kinds: tuple[AlarmRate, ...] = ()  # noise and the like in the place of clean images; empty if not measured
     base_model: str = ""  # name of the network on the Hugging Face Hub; empty if it is not known
+    attacked: str = ""  # when attacked images were scored, ISO 8601; empty if it was at `date`
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
@@ -128,12 +130,18 @@ class GuardCard:
             note = "" if rate.is_fitted else ", not in the fit"
             note = (f", L2 {rate.l2:.3g}" if rate.succeeded else "") + note
             yield f"  {rate.attack:<20} {_share(rate.rejected, rate.succeeded, rate.share)}{note}"
+        if self.attacked:
+            yield f"  by scores of {self.attacked[:10]}, at thresholds of {self.date[:10]}"
+        if self.worst is not None and self.worst.share.value < HALF:
+            yield f"warning: most images under {self.worst.attack} are accepted"
         if self.other_kinds:
             others = (f"{other.kind} {other.rejected} of {other.images}" for other in self.other_kinds)
             yield from _wrap(f"images of other kinds rejected: {', '.join(others)}")
         yield f"false alarms, {self.false_alarm_rate:.1%} promised on clean images:"
         for alarm in self.alarms:
-            yield f"  {alarm.kind:<20} {_share(alarm.rejected, alarm.images, alarm.share)}"
+            more = alarm.kind == "clean" and alarm.share.low > self.false_alarm_rate
+            note = ", more than promised: calibrate with more images" if more else ""
+            yield f"  {alarm.kind:<20} {_share(alarm.rejected, alarm.images, alarm.share)}{note}"
         yield ""
         yield f"attackers who know the guard: {self.informed}"
         yield from _wrap(f"never tested on: {'; '.join(NEVER_TESTED)}")
