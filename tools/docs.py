@@ -20,12 +20,17 @@ PAGES: Mapping[str, Renderer] = {
     "docs/strengths.md": lambda root, _: strengths.page(strengths.load(root)),
 }
 BLOCKS: Mapping[str, Mapping[str, Renderer]] = {
-    "README.md": {"headline": lambda root, _: strengths.headline(strengths.load(root))},
+    "README.md": {
+        "picture": lambda root, _: strengths.picture(strengths.load(root)),
+        "attacks": lambda root, _: strengths.attack_table(strengths.load(root)),
+        "headline": lambda root, _: strengths.headline(strengths.load(root)),
+        "alarms": lambda root, _: strengths.alarms(strengths.load(root)),
+    },
     "docs/features.md": {"entries": lambda root, _: entries.table(root)},
     "docs/speed.md": {"bench": lambda *_: _speed()},
 }
 FIGURES = "docs/figures"
-README_FIGURE = f"{FIGURES}/worst-case.svg"
+README_FIGURE = strengths.FIGURE
 
 
 def main(arguments: list[str] | None = None) -> int:

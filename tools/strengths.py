@@ -25,6 +25,11 @@ SAME_ATTACK, OTHER_ATTACK, MIXTURE = ProtocolName.SAME_ATTACK, ProtocolName.OTHE
 UNSEEN, LEFT_OUT = ProtocolName.UNSEEN, ProtocolName.LEFT_OUT
 ALARMS = {"clean": "clean", MISCLASSIFIED: "misclassified", "noise": "noise of ±8/255", "jpeg": "JPEG, quality 75"}
 ALARMS |= {kind: title.lower() for kind, title in CHANGES.items() if kind not in ALARMS}
+REJECTED = {  # kinds of images that the README says the share of
+    "noise": "images with noise of ±8/255",
+    "jpeg": "JPEG images",
+    MISCLASSIFIED: "the images that the network itself gets wrong",
+}
 README_EXPERIMENT = "cifar10-resnet20"  # whose figure the README shows
 HEADLINE = (
     line("network", "`views`: lowest AUROC, %", "all caught, %", "attacks of other kinds", "`mbf`", "`max-softmax`"),
@@ -35,6 +40,43 @@ HEADLINE_NOTE = (
     "under which the detector does worst, with its 95 % interval. All caught: share of the images whose every "
     "successful attack is caught, at 5 % false alarms. Attacks of other kinds: the lowest AUROC over attacks of kinds "
     "that are not in the fit. All tables: [strengths](docs/strengths.md)."
+)
+FIGURE = "docs/figures/worst-case.svg"
+FIGURE_NOTE = (
+    "CIFAR-10, ResNet-20: one dot per attack, the worst one filled. Every detector is fitted to the same mixture of "
+    "attacks, but for `views, no attacks`, which has seen none."
+)
+ATTACKS: Sequence[tuple[str, str, str, dict[str, str]]] = (  # rows of the README's table; costs by label in the ledger
+    (
+        "`bim`, `bim-fixed`",
+        "gradient signs, least eps or a set one",
+        "[Kurakin et al. 2017](https://arxiv.org/abs/1607.02533)",
+        {"bim": "`bim`"},
+    ),
+    (
+        "`r-pgd`, `r-pgd-fixed`, `r-pgd-beyond`",
+        "the same from a random start",
+        "[Madry et al. 2018](https://arxiv.org/abs/1706.06083)",
+        {"r-pgd": "`r-pgd`", "r-pgd 8/255": "`-fixed`", "weak": "`-beyond`"},
+    ),
+    (
+        "`deepfool`",
+        "steps to the nearest boundary",
+        "[Moosavi-Dezfooli et al. 2016](https://arxiv.org/abs/1511.04599)",
+        {"deepfool": "`deepfool`"},
+    ),
+    (
+        "`cw-l2`",
+        "least L2 distance by optimisation",
+        "[Carlini & Wagner 2017](https://arxiv.org/abs/1608.04644)",
+        {"cw-l2": "`cw-l2`"},
+    ),
+    (
+        "`autoattack`, `foolbox:…`",
+        "AutoAttack, any attack of Foolbox 3",
+        "[Croce & Hein 2020](https://arxiv.org/abs/2003.01690)",
+        {"Square": "Square", "EAD": "EAD", "HopSkipJump": "HopSkipJump"},
+    ),
 )
 INTRO = """# One detector for every strength
 
@@ -113,6 +155,51 @@ def headline(experiments: Sequence[Experiment]) -> str:
             kinds = _worst(unseen[VIEWS])[1] if VIEWS in unseen else NOTHING
             rows.append(line(network, _worst(own)[1], _share(own.overall.get(MEAD)), kinds, *others))
     return "\n".join([*HEADLINE, *rows, "", HEADLINE_NOTE, ""]) if rows else ""
+
+
+def picture(experiments: Sequence[Experiment]) -> str:
+    """Returns the README's picture with its words; nothing without its ledger."""
+    shown = [each for each in experiments if each.name == README_EXPERIMENT]
+    lowest = [f"{outcome.detector} {_lowest(outcome)}" for one in shown for outcome in _outcomes(one, MIXTURE)]
+    if not lowest:
+        return ""
+    words = f"AUROC of detectors under nine attacks on CIFAR-10, one dot per attack; the lowest: {'; '.join(lowest)}"
+    return f"![{escape(words)}]({FIGURE})\n\n{FIGURE_NOTE}\n"
+
+
+def _lowest(outcome: Outcome) -> str:
+    return f"{percent(outcome.overall.get(WORST)).text} %"
+
+
+def alarms(experiments: Sequence[Experiment]) -> str:
+    """Returns the README's sentence on what the default detector costs in false alarms; nothing without ledgers."""
+    found = [each for one in experiments if not _is_choice(one.name) for each in _outcomes(one, MIXTURE)]
+    rates = [outcome.overall for outcome in found if outcome.detector == VIEWS]
+    if not rates:
+        return ""
+
+    def span(kind: str) -> str:
+        shares = [100 * each[f"fpr-{kind}@{DEFAULT_RATE}"].value for each in rates]
+        low, high = f"{min(shares):.0f}", f"{max(shares):.0f}"
+        return f"{high} %" if low == high else f"{low} to {high} %"
+
+    known = [kind for kind in REJECTED if all(f"fpr-{kind}@{DEFAULT_RATE}" in each for each in rates)]
+    shares = ", ".join(f"{span(kind)} of {REJECTED[kind]}" for kind in known)
+    price = f"at a threshold for 5 % false alarms it rejects {shares}"
+    return f"- It has a price: several forward passes, and {price}.\n"
+
+
+def attack_table(experiments: Sequence[Experiment]) -> str:
+    """Returns the README's table of attacks, with what they cost on ResNet-20; nothing without that ledger."""
+    shown = [each for each in experiments if each.name == README_EXPERIMENT]
+    if not shown:
+        return ""
+    calls = {each.attack: each.calls for each in shown[0].results.attack_summaries}
+    rows = [line("attack", "what it does", "paper", "passes of ResNet-20 per image"), line("---", "---", "---", "---")]
+    for name, what, paper, costs in ATTACKS:
+        known = [f"{float(f'{calls[label]:.2g}'):,.0f} ({words})" for label, words in costs.items() if label in calls]
+        rows.append(line(name, what, paper, ", ".join(known)))
+    return "\n".join(rows) + "\n"
 
 
 def figure(experiments: Sequence[Experiment]) -> str:

@@ -6,7 +6,8 @@ from pathlib import Path
 from benfourier.store.ledger import write
 from benfourier.store.records import Record
 
-README = "before\n\n<!-- headline -->\n<!-- /headline -->\n\n<!-- results -->\n<!-- /results -->\n\nafter\n"
+NAMES = ("picture", "attacks", "headline", "alarms", "results")
+README = "\n\n".join(["before", *(f"<!-- {name} -->\n<!-- /{name} -->" for name in NAMES), "after\n"])
 
 
 def root(folder: Path, strengths: Mapping[str, Iterable[Record]] | None = None, **ledgers: Iterable[Record]) -> Path:

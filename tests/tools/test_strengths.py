@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benfourier.store.records import Cell, Cost, Outcome, Record
+from benfourier.store.records import AttackSummary, Cell, Cost, Outcome, Record
 from tests.report.ledgers import Maker
 from tests.tools.roots import root
 from tools.docs import main
@@ -93,3 +93,14 @@ def test_the_readme_has_a_row_per_network_and_the_picture(project: Path) -> None
     assert text.endswith("after\n")
     assert len(re.findall(r"^\| cifar10, ", text, flags=re.MULTILINE)) == 1
     assert (project / "docs" / "figures" / "worst-case.svg").is_file()
+
+
+def test_numbers_of_the_readme_beside_its_table_are_those_of_the_ledgers(project: Path) -> None:
+    text = (project / "README.md").read_text(encoding="utf-8")
+    outcomes = [each for each in mixture() if isinstance(each, Outcome) and each.protocol == "mixture"]
+    for outcome in outcomes:
+        assert f"{outcome.detector} {100 * outcome.overall['worst-auroc'].value:.1f} %" in text
+    (views,) = [outcome.overall for outcome in outcomes if outcome.detector == "views"]
+    assert f"it rejects {100 * views['fpr-misclassified@5%'].value:.0f} % of the images that the network itself" in text
+    (calls,) = [each.calls for each in mixture() if isinstance(each, AttackSummary) and each.attack == "deepfool"]
+    assert f"| {float(f'{calls:.2g}'):,.0f} (`deepfool`) |" in text
