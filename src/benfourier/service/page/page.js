@@ -137,7 +137,7 @@ function showResult(card, result) {
 }
 
 function showMargins(card, result) {
-  card.querySelector(".layers figcaption").textContent = "By how much the predicted class leads, in the image and in changed views of it; clean images: mean ± deviation";
+  card.querySelector(".layers figcaption").textContent = "By how much the predicted class leads, in the image and in changed views of it; clean images: mean ± deviation; red is more than two deviations below";
   card.querySelector(".bars").replaceWith(marginChart(result.evidence));
   card.querySelector(".spectrum").remove();
 }
