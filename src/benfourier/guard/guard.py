@@ -279,6 +279,7 @@ def load_guard(
     *,
     supplied: Mapping[str, Any] | None = None,
     second: nn.Module | Classifier | None = None,
+    device: str | torch.device | None = None,
 ) -> Guard:
     """Returns the guard in a file that `Guard.save` wrote, or raises StoreError.
 
@@ -287,10 +288,13 @@ def load_guard(
         module: the guarded network, with the same weights; the file says which images it takes.
         supplied: what a file cannot hold, by name; most detectors need nothing.
         second: the other network of `second-opinion`, for its architecture; short for supplied={"second": ...}.
+        device: to which the module is moved, and where the guard then runs; None leaves it where it is.
     """
     supplied = {**(supplied or {}), **({} if second is None else {SECOND: second})}
     manifest, arrays = artifact.read(path, KIND, SCHEMA)
     classifier = classifier_from_description(path, manifest.get("classifier", {}), module)
+    if device is not None:
+        classifier.to(device)
     detector = detector_from_state(path, manifest, arrays, classifier, supplied)
     try:
         threshold = Threshold(**manifest["threshold"])
