@@ -37,7 +37,7 @@ OtherRate = Annotated[
 ]
 Device = Annotated[
     str | None,
-    typer.Option("--device", help="Where networks run, such as `cpu`, `cuda` or `cuda:1`. [default: cpu]"),
+    typer.Option("--device", help="Where networks run, such as `cuda` or `cuda:1`. [default: the CPU]"),
 ]
 Threads = Annotated[int | None, typer.Option("--threads", help="That torch may use. [default: as it is set]")]
 Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first image that cannot be read.")]

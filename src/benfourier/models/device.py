@@ -1,4 +1,7 @@
-"""Where a network runs: which devices there are, and what to do on those that have no float64."""
+"""Where a network runs: which devices there are, their generators, and what to do on those without float64."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -35,3 +38,17 @@ def float64_device(device: torch.device) -> torch.device:
 def wide(numbers: Tensor) -> Tensor:
     """Returns numbers as float64, where they are unless that device has none."""
     return numbers.to(float64_device(numbers.device)).double()
+
+
+def generator_states(device: torch.device) -> list[Tensor]:
+    """Returns the states of torch's global generators: that of the CPU, and that of a GPU."""
+    gpu = [getattr(torch, device.type).get_rng_state(device)] if device.type in ACCELERATORS else []
+    return [torch.get_rng_state(), *gpu]
+
+
+@contextmanager
+def forked_generators(device: torch.device) -> Iterator[None]:
+    """Restores torch's global generators after the block: that of the CPU, and that of a GPU."""
+    is_gpu = device.type in ACCELERATORS
+    with torch.random.fork_rng([device] if is_gpu else [], device_type=device.type if is_gpu else "cuda"):
+        yield
