@@ -44,11 +44,11 @@ class OtherNetwork(RunningExtractor):
     @classmethod
     def from_state(cls, classifier: Classifier, state: State, supplied: Mapping[str, Any]) -> Self:
         """Returns the extractor; what is supplied gives the network's architecture, the file its weights."""
-        module = copy.deepcopy(_module_of(supplied[SECOND])).to(classifier.device)  # the caller's own stays as it is
+        module = copy.deepcopy(_module_of(supplied[SECOND]))  # the caller's own stays as it is
         fill_weights(module, state["weights"], "the second network's weights")
         if weights_digest(module) != state["digest"]:
             raise ValueError(f"the second network is not in the dtype of its weights, {state['digest'][:12]}…")
-        second = Classifier(module.eval().requires_grad_(False), **state["images"])
+        second = Classifier(module.eval().requires_grad_(False).to(classifier.device), **state["images"])
         return record_from_state(cls, state, second=second)
 
     def feature_names(self) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from benfourier.detectors.catalogue import detector_from_state
 from benfourier.detectors.detector import Detector
 from benfourier.detectors.extractor import EvidenceKind
 from benfourier.detectors.features import extract_batch
-from benfourier.detectors.state import join_state, split_state
+from benfourier.detectors.state import join_state, on_device, split_state
 from benfourier.errors import ActivationError, ImageError, InputError, StoreError, check_whole
 from benfourier.guard.familiarity import Familiarity, fit_familiarity
 from benfourier.guard.rates import card_at
@@ -368,7 +368,7 @@ def _forward(detector: Detector, familiarity: Familiarity, images: Tensor, place
     with torch.no_grad():
         extractors = (detector.extractor, familiarity)
         logits, (features, layers) = extract_batch(detector.classifier, extractors, images, content_ids(images))
-        scores, distances = detector.head.score(features), layers.mean(1)
+        scores, distances = on_device(detector.head, features.device).score(features), layers.mean(1)
     # a logit of -∞ rules a class out, as masked heads do; NaN and +∞ leave no label
     for what, bad in (("logits", (logits.isnan() | logits.isposinf()).any(1)), ("score", ~scores.isfinite())):
         if bool(bad.any()):
