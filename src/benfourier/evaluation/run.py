@@ -27,6 +27,7 @@ from benfourier.evaluation.prepare import attack_images, open_images, work_folde
 from benfourier.evaluation.studies import STUDIES
 from benfourier.evaluation.studies.study import run_jobs
 from benfourier.evaluation.trials import Trial, trials, versions
+from benfourier.models.device import check_device
 from benfourier.store.artifact import digest_of
 from benfourier.store.cache import Cache, open_cache
 from benfourier.store.ledger import LedgerWriter, records
@@ -109,6 +110,8 @@ def evaluate(
         device: where networks run, such as "cuda"; None leaves them where they are made, usually on the CPU.
         show_progress: True or False to force the bars; None draws them on a terminal.
     """
+    if device is not None:
+        check_device(device)
     check_files(plan)
     executor, store = executor or Serial(), open_cache(cache)
     with _one_thread(), LedgerWriter(ledger) as writer, work_folder(store) as folder:
