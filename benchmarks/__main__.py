@@ -13,6 +13,7 @@ from rich.table import Table
 from benchmarks import attacks, detectors, forward, service
 from benchmarks.case import RESULTS, Case, Environment, merge, save
 from benchmarks.setup import NETWORKS
+from benfourier.models.device import device_names
 
 THREADS = 2
 
@@ -56,6 +57,19 @@ def _cases(rounds: int, *, quick: bool) -> dict[str, Callable[[], Case]]:
         "svm/fit": partial(detectors.svm_fit, quick=quick),
         "svm/score": partial(detectors.svm_score, THREADS),
         **{f"service/{name}": partial(service.throughput, name, rounds) for name in service.LIMITS},
+        **_gpu_cases(rounds),
+    }
+
+
+def _gpu_cases(rounds: int) -> dict[str, Callable[[], Case]]:
+    """Some of the cases on the first GPU; none where there is no GPU."""
+    return {
+        name: case
+        for gpu in device_names()[1:2]
+        for name, case in (
+            *((f"gpu/features/{name}", partial(forward.features, name, rounds, gpu)) for name in NETWORKS),
+            *((f"gpu/views-{name}", partial(detectors.views, name, rounds, gpu)) for name in detectors.VIEWS),
+        )
     }
 
 

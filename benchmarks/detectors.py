@@ -19,7 +19,7 @@ from torch import Tensor
 import benfourier as bf
 from benchmarks.case import Case
 from benchmarks.forward import peak, reset_peak
-from benchmarks.setup import NETWORKS, TrainedMnist, trained_mnist
+from benchmarks.setup import NETWORKS, TrainedMnist, finished, on, trained_mnist
 from benfourier import kernels
 from benfourier.detectors.features import FeatureTable
 from benfourier.detectors.heads import BLOCK, Svm, fit_head
@@ -114,18 +114,19 @@ def _fit_all(mnist: TrainedMnist, *, quick: bool) -> dict[str, bf.Detector]:
     }
 
 
-def views(name: str, rounds: int) -> Case:
+def views(name: str, rounds: int, device: str = "cpu") -> Case:
     """Returns what scoring by views takes, counted in plain forward passes."""
-    classifier, images = NETWORKS[VIEWS_NETWORK].classifier(), NETWORKS[VIEWS_NETWORK].images()
-    labels = classifier.logits(images).argmax(1)
+    classifier, images = NETWORKS[VIEWS_NETWORK].classifier().to(device), NETWORKS[VIEWS_NETWORK].images()
+    labels = classifier.logits(images).argmax(1).cpu()
     examples = bf.make_examples(classifier, images, labels, attacks={}, noise={"noisy": 0.0})
     # the drop of the margins needs no attacked images, and takes the passes of the margins
     detector = bf.fit("views", classifier, examples, views=(name,), features="drop", agreement=0.0)
-    plain = images.contiguous(memory_format=torch.channels_last)
+    layout = torch.channels_last if device == "cpu" else torch.contiguous_format
+    plain = images.to(device).contiguous(memory_format=layout)
     with torch.inference_mode():
         seconds = seconds_in_turns(
             {
-                "plain": lambda: classifier.module(classifier.normalise(plain)),
+                "plain": finished(lambda: classifier.module(classifier.normalise(plain)), device),
                 "score": lambda: detector.score(images, show_progress=False),
             },
             rounds,
@@ -133,10 +134,11 @@ def views(name: str, rounds: int) -> Case:
     figures = {f"{call}_ms": 1000 * median(times) / len(images) for call, times in seconds.items()}
     figures["passes"] = median(a / b for a, b in zip(seconds["score"], seconds["plain"], strict=True))
     sentence = (
-        f"scoring by `views`, {name}, {VIEWS_NETWORK}, batch {len(images)}: {{plain_ms}} → {{score_ms}} ms per image, "
-        "in forward passes"
+        f"scoring by `views`, {name}, {VIEWS_NETWORK}{on(device)}, batch {len(images)}: "
+        "{plain_ms} → {score_ms} ms per image, in forward passes"
     )
-    return Case(f"detectors/views-{name}", sentence, figures, "passes", "number", VIEWS[name])
+    place, limit = ("detectors", VIEWS[name]) if device == "cpu" else ("gpu", None)
+    return Case(f"{place}/views-{name}", sentence, figures, "passes", "number", limit)
 
 
 def svm_fit(*, quick: bool) -> Case:

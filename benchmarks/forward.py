@@ -21,7 +21,7 @@ from torch import Tensor
 
 import benfourier as bf
 from benchmarks.case import Case
-from benchmarks.setup import NETWORKS
+from benchmarks.setup import NETWORKS, finished, on
 from benfourier import kernels
 from benfourier.metrics.timing import seconds_in_turns
 
@@ -31,29 +31,35 @@ ROWS, LENGTH, ORDERS = 32, 200_000, 16
 LIMITS = {"alexnet": 0.12, "vgg16": 0.08, "vit-b-16": 0.08, "cifar-resnet20": None}  # only reported for the last
 
 
-def features(name: str, rounds: int) -> Case:
+def features(name: str, rounds: int, device: str = "cpu") -> Case:
     """Returns the share that features add to the plain pass: both in one layout, median of the rounds' ratios."""
     bench = NETWORKS[name]
-    classifier = bench.classifier()
+    classifier = bench.classifier().to(device)
     layout = classifier.layer_list((3, bench.size, bench.size)).memory_format
-    images = bench.images().contiguous(memory_format=layout)
+    images = bench.images().to(device).contiguous(memory_format=layout)
 
     def call(**options: object) -> Callable[[], object]:
         return lambda: bf.features(classifier, images, batch=bench.batch, show_progress=False, **options)  # type: ignore[arg-type]
 
     with torch.inference_mode():
         seconds = seconds_in_turns(
-            {"plain": lambda: classifier.module(images), "default": call(), "exact": call(entries=None)}, rounds
+            {
+                "plain": finished(lambda: classifier.module(images), device),
+                "default": call(),
+                "exact": call(entries=None),
+            },
+            rounds,
         )
     figures = {f"{call}_ms": 1000 * median(times) / bench.batch for call, times in seconds.items()}
     for call_name in ("default", "exact"):
         ratios = [a / b for a, b in zip(seconds[call_name], seconds["plain"], strict=True)]
         figures[f"{call_name}_added"] = median(ratios) - 1
     sentence = (
-        f"time that `mbf` adds to the forward pass of {name}, batch {bench.batch}: "
+        f"time that `mbf` adds to the forward pass of {name}{on(device)}, batch {bench.batch}: "
         "{plain_ms} → {default_ms} ms per image (all entries: {exact_ms} ms)"
     )
-    return Case(f"features/{name}", sentence, figures, "default_added", "share", LIMITS[name])
+    place, limit = ("features", LIMITS[name]) if device == "cpu" else ("gpu/features", None)
+    return Case(f"{place}/{name}", sentence, figures, "default_added", "share", limit)
 
 
 def kernel(rounds: int) -> Case:

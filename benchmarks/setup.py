@@ -70,6 +70,21 @@ NETWORKS = {
 }
 
 
+def finished(call: Callable[[], object], device: str) -> Callable[[], object]:
+    """Returns the call so that it ends when a GPU has done all that it was given; the CPU has done it by then."""
+
+    def call_and_wait() -> None:
+        call()
+        getattr(torch, torch.device(device).type).synchronize()
+
+    return call if device == "cpu" else call_and_wait
+
+
+def on(device: str) -> str:
+    """Returns what a sentence says of the device: nothing of the CPU."""
+    return "" if device == "cpu" else f" on {device}"
+
+
 @dataclass(frozen=True)
 class TrainedMnist:
     """A network trained on part of the embedded MNIST, and images that it has and has not learned from."""

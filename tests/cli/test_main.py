@@ -50,6 +50,26 @@ def test_bad_input_is_one_line_and_code_2(capsys: Capture) -> None:
     assert result.err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "verb",
+    ["attack", "bench", "calibrate", "detect", "evaluate", "fit", "layers", "protect", "serve", "train"],
+)
+def test_every_verb_that_runs_a_network_takes_a_device(capsys: Capture, verb: str) -> None:
+    result = call(capsys, verb, "--help")
+    assert "--device" in result.out
+
+
+def test_a_device_that_is_not_there_is_code_2(capsys: Capture, tmp_path: Path) -> None:
+    data = ("--data", "mnist-5k", "--out", tmp_path / "out")
+    for words in (("layers",), ("attack", *data), ("train", *data), ("protect", *data)):
+        result = call(capsys, *words, "--model", "lid-mnist", "--device", "cuda:17")
+        assert result.code == 2
+        assert result.err.startswith("error: device is 'cuda:17'; this machine has cpu")
+        assert "name one of these" in result.err
+        assert result.err.count("\n") == 1
+    assert call(capsys, "layers", "--model", "lid-mnist", "--device", "cpu").code == 0
+
+
 def test_a_missing_weights_file_is_code_4(capsys: Capture, tmp_path: Path) -> None:
     result = call(capsys, "layers", "--model", "lid-mnist", "--weights", tmp_path / "none.safetensors")
     assert result.code == 4

@@ -15,6 +15,7 @@ from benfourier.data.images import LabelledImages
 from benfourier.data.seeds import image_generator
 from benfourier.errors import ActivationError, InputError, OptionError, check_seed
 from benfourier.models.classifier import Classifier, check_classifier
+from benfourier.models.device import wide
 from benfourier.models.forward import batch_size, batch_slices
 from benfourier.models.images import LEVELS, from_pixels
 from benfourier.models.module import frozen
@@ -70,8 +71,9 @@ def attack(
             run = AttackRun(classifier, clean[part], inputs.labels[part], generators, method.margin)
             parts.append(_attack_batch(method, run, clean[part], inputs.ids[part], eight_bit=eight_bit))
     adversarial, success, already, calls = (torch.cat(column) for column in zip(*parts, strict=True))
-    added = (adversarial.cpu().double() - clean.cpu().double()).flatten(1)
-    l2, linf = (norms.masked_fill(~success, torch.inf) for norms in (added.norm(dim=1), added.abs().amax(1)))
+    added = (wide(adversarial) - wide(clean)).flatten(1)
+    norms = (added.norm(dim=1).cpu(), added.abs().amax(1).cpu())
+    l2, linf = (norm.masked_fill(~success, torch.inf) for norm in norms)
     chosen, seconds = MappingProxyType(method.as_dict()), time.perf_counter() - start
     return AttackResult(method.name, chosen, seed, inputs.ids, adversarial, success, already, l2, linf, calls, seconds)
 
@@ -80,6 +82,7 @@ def _attack_batch(
     attack: Attack, run: AttackRun, images: Tensor, ids: Sequence[str], *, eight_bit: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Images, success, already and calls of one batch; images are the clean ones, in the caller's dtype."""
+    home, images = images.device, images.to(run.clean.device)
     logits = run.final_logits(images.to(run.clean))
     check_finite(logits, ids)
     already = _leads(run, logits)
@@ -89,13 +92,13 @@ def _attack_batch(
         attack.run(run)
     best = (_eight_bit_best(run) if eight_bit else run.best).to(images)
     valid = ((best >= run.low) & (best <= run.high)).flatten(1).all(1)  # False for NaN
-    valid |= already.to(valid.device)  # the classifier lets clean images exceed the bounds by rounding
-    adversarial, candidates = images.clone(), valid & run.squared.isfinite().to(valid.device)
+    valid |= already  # the classifier lets clean images exceed the bounds by rounding
+    adversarial, candidates = images.clone(), valid & run.squared.isfinite()
     adversarial[candidates] = best[candidates]
     # only this pass decides, in the batch and dtype that the caller would use
-    success = candidates & _leads(run, run.final_logits(adversarial.to(run.clean))).to(candidates.device)
+    success = candidates & _leads(run, run.final_logits(adversarial.to(run.clean)))
     adversarial[~success] = images[~success]
-    return adversarial, success.cpu(), already.cpu(), run.calls.cpu()
+    return adversarial.to(home), success.cpu(), already.cpu(), run.calls.cpu()
 
 
 def _eight_bit_best(run: AttackRun) -> Tensor:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from benfourier.attacks.run import AttackRun, margins
+from benfourier.models.device import forked_generators, generator_states
 
 ForeignAttack = Callable[["ForeignModel", Tensor, Tensor, int], Tensor]  # model, images in [0, 1], labels, seed
 
@@ -55,7 +56,7 @@ def _run_rows(run: AttackRun, attack: ForeignAttack, rows: Tensor, *, may_draw: 
     """Records the images of some rows; False, with nothing recorded, if the attack should get each of them alone."""
     unit = ((run.clean[rows] - run.low) / run.span).clamp(0, 1)
     seed = run.generators[int(rows[0])].initial_seed()
-    with seeded_globals(seed) as drew, torch.enable_grad():
+    with seeded_globals(seed, unit.device) as drew, torch.enable_grad():
 
         def check() -> None:
             if not may_draw and drew():
@@ -72,14 +73,15 @@ def _run_rows(run: AttackRun, attack: ForeignAttack, rows: Tensor, *, may_draw: 
 
 
 @contextmanager
-def seeded_globals(seed: int) -> Iterator[Callable[[], bool]]:
+def seeded_globals(seed: int, device: torch.device) -> Iterator[Callable[[], bool]]:
     """Seeds the global generators while the block runs, then restores them; yields whether anything was drawn."""
 
     def state() -> bytes:
-        return pickle.dumps((random.getstate(), np.random.get_state(), torch.get_rng_state().numpy()))
+        states = [each.numpy() for each in generator_states(device)]  # on the CPU, also that of a GPU
+        return pickle.dumps((random.getstate(), np.random.get_state(), states))
 
     python, numpy = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng():
+    with forked_generators(device):
         try:
             torch.manual_seed(seed)
             np.random.seed(seed)

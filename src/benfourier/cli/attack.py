@@ -50,6 +50,7 @@ def attack(
     batch: Annotated[int | None, typer.Option("--batch", help="Images at once; by default as memory allows.")] = None,
     eight_bit: Annotated[bool, typer.Option("--eight-bit", help="Round new images to 8-bit pixels.")] = False,
     strict: options.Strict = False,
+    device: options.Device = None,
     json: options.Json = False,
 ) -> None:
     """Make adversarial and noisy twins of images, and write them to one file.
@@ -66,7 +67,7 @@ def attack(
         )
     by_label = {} if whole_mixture else options.parse_attacks(attacks or [], attack_options or [])
     # the network first: its module may register an attack of the user's own
-    classifier = options.classifier_from(model, weights, digest, size, channels, classes, mean, std)
+    classifier = options.classifier_from(model, weights, digest, size, channels, classes, mean, std, device)
     methods = {label: bf.make_attack(name, **chosen) for label, (name, chosen) in by_label.items()}
     source = classifier.open_source(data)
     unreadable: list[bf.UnreadableImage] = []

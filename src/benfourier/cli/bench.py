@@ -25,6 +25,7 @@ def bench(
     batch: Annotated[int, typer.Option("--batch", help="Images at once.")] = 8,
     rounds: Annotated[int, typer.Option("--rounds", help="In which all take turns.")] = 11,
     threads: options.Threads = None,
+    device: options.Device = None,
     json: options.Json = False,
 ) -> None:
     """Time a network alone, with the features of all its layers, and behind a guard.
@@ -37,10 +38,10 @@ def bench(
         check_whole(name, value)
     if threads is not None:
         check_threads(threads)
-    classifier = options.classifier_from(model, weights, digest, size, channels, classes, mean, std)
+    classifier = options.classifier_from(model, weights, digest, size, channels, classes, mean, std, device)
     if classifier.size is None or classifier.channels is None:
         raise OptionError("the network does not say which images it takes; give --size and --channels")
-    second = options.second_from(second_model)
+    second = options.second_from(second_model, device=device)
     loaded = None if guard is None else bf.load_guard(guard, classifier.module, second=second)
     timing = bf.bench(classifier, loaded, batch=batch, rounds=rounds, threads=threads)
     if json:

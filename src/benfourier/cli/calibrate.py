@@ -21,6 +21,7 @@ def calibrate(
     rate: options.OtherRate = None,
     limit: Annotated[int | None, typer.Option("--limit", help="So many of the images at most.")] = None,
     seed: options.Seed = 0,
+    device: options.Device = None,
     json: options.Json = False,
 ) -> None:
     """Set the thresholds of a guard from new clean images, without a new fit, and measure its false alarms.
@@ -28,7 +29,7 @@ def calibrate(
     Example: `benfourier calibrate guard.bf -m lid-mnist -w lid-mnist.safetensors --clean new_photos -o new.bf`
     """
     output.check_output_path(out, weights=weights, clean=clean)
-    loaded = options.guard_from(guard, model, weights, digest, classes, second_model, rate)
+    loaded = options.guard_from(guard, model, weights, digest, classes, second_model, rate, device)
     renewed = bf.recalibrate(loaded, bf.read_labelled(loaded.classifier, clean, limit, seed))
     renewed.save(out)
     if json:

@@ -32,13 +32,14 @@ def detect(
     second_model: options.SecondModel = None,
     rate: options.OtherRate = None,
     batch: Annotated[int, typer.Option("--batch", help="Images at once.")] = 16,
+    device: options.Device = None,
     json: options.Json = False,
 ) -> None:
     """Accept or reject image files; leaves with 1 if some are rejected, as adversarial or unfamiliar.
 
     Example: `benfourier detect guard.bf photos/ -m lid-mnist -w lid-mnist.safetensors`
     """
-    loaded = options.guard_from(guard, model, weights, digest, classes, second_model, rate)
+    loaded = options.guard_from(guard, model, weights, digest, classes, second_model, rate, device)
     unreadable: list[bf.UnreadableImage] = []
     records: list[dict[str, Any]] = []
     rejected = False

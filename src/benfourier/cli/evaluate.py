@@ -20,10 +20,12 @@ def evaluate(
     scale: Annotated[str | None, typer.Option("--scale", help="Tables of the plan that are laid over it.")] = None,
     data_dir: Annotated[Path | None, typer.Option("--data-dir", help="Folder for {data} in the plan.")] = None,
     workers: Annotated[
-        int | None, typer.Option("--workers", help="Processes, one thread each. [default: one per core]")
+        int | None,
+        typer.Option("--workers", help="Processes, one thread each. [default: one per core, or one on a GPU]"),
     ] = None,
     only: Annotated[str | None, typer.Option("--only", help="One protocol, without the studies.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the plan and list its trials.")] = False,
+    device: options.Device = None,
     json: options.Json = False,
 ) -> None:
     """Run a plan: train, attack, fit, score, and write every outcome to a ledger.
@@ -32,6 +34,8 @@ def evaluate(
 
     Example: `benfourier evaluate mnist.toml --workers 2`
     """
+    if workers is None and device not in (None, "cpu"):
+        workers = 1  # processes would share the memory of one GPU
     executor = options.executor_from(workers)
     chosen = bf.read_plan(plan, scale=scale, data_dir=data_dir)
     if only is not None:
@@ -42,7 +46,7 @@ def evaluate(
         _print_dry_run(chosen, bf.dry_run(chosen, file, only=only), file, json=json)
         return
     with output.resumable(lambda: f"{file} holds what was done, and the same command goes on from there"):
-        summary = bf.evaluate(chosen, file, executor=executor, only=only).summary
+        summary = bf.evaluate(chosen, file, executor=executor, only=only, device=device).summary
     _print_summary(summary, json=json)
     if summary.failures:
         raise typer.Exit(output.INCOMPLETE)

@@ -48,6 +48,7 @@ def fit(
     other_weights: Annotated[
         bool, typer.Option("--other-weights", help="The examples may have been made with other weights.")
     ] = False,
+    device: options.Device = None,
     json: options.Json = False,
 ) -> None:
     """Fit a detector to examples, set its threshold, and write both as a guard.
@@ -62,7 +63,7 @@ def fit(
         raise OptionError(f"--seed is {seed} and --option seed is {chosen['seed']!r}; give one of them")
     seed = check_seed(chosen.pop("seed", seed))
     # the network first: its module may register a detector of the user's own
-    classifier = options.classifier_from(model, weights, digest, size, channels, classes, mean, std)
+    classifier = options.classifier_from(model, weights, digest, size, channels, classes, mean, std, device)
     method = bf.make_method(detector, preset=preset, seed=seed, **chosen)
     unreadable: list[bf.UnreadableImage] = []
     data = None if clean is None else bf.read_labelled(classifier, clean, limit, seed, None if strict else unreadable)
@@ -72,7 +73,7 @@ def fit(
         bf.Examples.load(examples),
         clean=None if data is None else data.images,
         labelled=None if labelled is None else bf.read_labelled(classifier, labelled, seed=seed),
-        second=options.second_from(second_model, second_weights),
+        second=options.second_from(second_model, second_weights, device=device),
         false_alarm_rate=rate,
         other_weights=other_weights,
     )

@@ -22,13 +22,14 @@ def layers(
     pass_through: Annotated[
         bool, typer.Option("--pass-through", help="Also layers that only pass numbers on (Dropout, Flatten).")
     ] = False,
+    device: options.Device = None,
     json: options.Json = False,
 ) -> None:
     """List the layers of a network in firing order.
 
     Example: `benfourier layers --model lid-mnist --pass-through`
     """
-    classifier = options.classifier_from(model, weights, digest, size, channels, classes, mean, std)
+    classifier = options.classifier_from(model, weights, digest, size, channels, classes, mean, std, device)
     records = classifier.layers(select or None, pass_through=pass_through)
     if json:
         output.print_json([{"name": layer.name, "kind": layer.kind, "entries": layer.entries} for layer in records])

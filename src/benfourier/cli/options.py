@@ -40,6 +40,10 @@ Guard = Annotated[Path, typer.Argument(help="What `benfourier protect` or `fit` 
 OtherRate = Annotated[
     float | None, typer.Option("--false-alarm-rate", help="Another share of clean images that may be rejected.")
 ]
+Device = Annotated[
+    str | None,
+    typer.Option("--device", help="Where networks run, such as `cuda` or `cuda:1`. [default: the CPU]"),
+]
 Threads = Annotated[int | None, typer.Option("--threads", help="That torch may use. [default: as it is set]")]
 Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first image that cannot be read.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
@@ -55,6 +59,7 @@ def classifier_from(
     classes: str | None = None,
     mean: str | None = None,
     std: str | None = None,
+    device: str | None = None,
     *,
     seed: int | None = None,
 ) -> "bf.Classifier":
@@ -65,7 +70,13 @@ def classifier_from(
     values = {"size": size, "channels": channels, "mean": parse_numbers("mean", mean), "std": parse_numbers("std", std)}
     image_options: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
     return bf.open_classifier(
-        model, weights=weights, digest=digest, classes=_parse_classes(classes), seed=seed, **image_options
+        model,
+        weights=weights,
+        digest=digest,
+        classes=_parse_classes(classes),
+        seed=seed,
+        device=device,
+        **image_options,
     )
 
 
@@ -77,22 +88,23 @@ def guard_from(
     classes: str | None,
     second_model: str | None,
     rate: float | None,
+    device: str | None,
 ) -> "bf.Guard":
     """Returns the guard of a file on its network, at another false-alarm rate if one is given.
 
     The file is looked at first: a network takes seconds to load.
     """
     bf.inspect(file)
-    module = classifier_from(model, weights, digest, classes=classes).module
-    guard = bf.load_guard(file, module, second=second_from(second_model))
+    module = classifier_from(model, weights, digest, classes=classes, device=device).module
+    guard = bf.load_guard(file, module, second=second_from(second_model, device=device))
     return guard if rate is None else guard.at_rate(rate)
 
 
-def second_from(model: str | None, weights: Path | None = None) -> "bf.Classifier | None":
+def second_from(model: str | None, weights: Path | None = None, *, device: str | None = None) -> "bf.Classifier | None":
     """Returns the other network of a second opinion; None if there is none."""
     if model is None and weights is not None:
         raise OptionError(f"--second-weights is {str(weights)!r} without --second-model; name the network too")
-    return None if model is None else bf.open_classifier(model, weights=weights)
+    return None if model is None else bf.open_classifier(model, weights=weights, device=device)
 
 
 def executor_from(workers: int | None) -> "bf.Serial | bf.LocalPool":

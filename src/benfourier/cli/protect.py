@@ -41,6 +41,7 @@ def protect(
         Path | None, typer.Option("--work-dir", help="Folder for finished work. [default: the cache]")
     ] = None,
     seed: options.Seed = 0,
+    device: options.Device = None,
     json: options.Json = False,
 ) -> None:
     """Attack a network, fit a guard to it, set its thresholds, and measure what it catches.
@@ -50,7 +51,7 @@ def protect(
     Example: `benfourier protect -m lid-mnist -w lid-mnist.safetensors -d mnist-5k -o guard.bf`
     """
     output.check_output_path(out, weights=weights, data=data)
-    classifier = options.classifier_from(model, weights, digest, size, channels, classes, mean, std)
+    classifier = options.classifier_from(model, weights, digest, size, channels, classes, mean, std, device)
     with output.resumable(lambda: "finished work is kept; the same command goes on from there"):
         guard = bf.protect(
             classifier,
@@ -59,7 +60,7 @@ def protect(
             attacks=_attacks(attacks),
             false_alarm_rate=rate,
             budget=budget if budget in WORD_BUDGETS else options.parse_value(budget),
-            second=options.second_from(second_model),
+            second=options.second_from(second_model, device=device),
             work_dir=work_dir,
             seed=seed,
             report=lambda text: typer.echo(text, err=True),

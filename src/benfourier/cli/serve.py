@@ -45,6 +45,7 @@ def serve(
     demo: Annotated[
         str | None, typer.Option("--demo", help="A source of samples to attack on the page, such as `mnist-5k`.")
     ] = None,
+    device: options.Device = None,
     threads: options.Threads = None,
     log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "info",
 ) -> None:
@@ -60,11 +61,11 @@ def serve(
     body = check_whole("max-megabytes", max_megabytes) * 2**20
     run(
         guard,
-        options.classifier_from(model, weights, digest, classes=classes).module,
+        options.classifier_from(model, weights, digest, classes=classes, device=device).module,
         host=host,
         port=port,
         allow_hosts=allow_host or (),
-        second=options.second_from(second_model),
+        second=options.second_from(second_model, device=device),
         false_alarm_rate=rate,
         demo=demo,
         log_level=log_level,

@@ -45,6 +45,7 @@ def train(
         Path | None, typer.Option("--checkpoint", help="[default: the weights' file with .checkpoint behind it]")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint.")] = False,
+    device: options.Device = None,
     json: options.Json = False,
 ) -> None:
     """Train a network and write its weights.
@@ -54,7 +55,7 @@ def train(
     output.check_output_path(out, data=data, test_data=test_data)
     settings = {"epochs": epochs, "batch": batch, "rate": rate, "weight_decay": weight_decay, "shift": shift}
     training_options = bf.training_options(model, flips=flips, bf16=bf16, seed=seed, **settings)
-    classifier = options.classifier_from(model, weights, digest, size, channels, classes, mean, std, seed=seed)
+    classifier = options.classifier_from(model, weights, digest, size, channels, classes, mean, std, device, seed=seed)
     saved = checkpoint or out.with_name(f"{out.name}.checkpoint")
     there = f"{saved} holds the last epoch: the same command with --resume goes on"
     with output.resumable(lambda: there if saved.exists() else "nothing was learned yet"):

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, ClassVar, Self
 
-import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
@@ -25,6 +24,7 @@ from benfourier.detectors.method import FitData, Method, register_detector
 from benfourier.detectors.state import ArrayRule, State, record_from_state
 from benfourier.errors import ClassifierError, check_whole
 from benfourier.models.classifier import Classifier
+from benfourier.models.device import wide
 from benfourier.models.forward import batch_size
 from benfourier.models.module import frozen, logits_of, softmax
 from benfourier.options import check_known_options, number, whole, word
@@ -63,7 +63,7 @@ class Criterion(RunningExtractor):
         draws = [image_generator(self.seed, f"{criterion} {name}") for name in content_ids(images)]
         images = images.to(classifier.device, classifier.dtype)
         with torch.inference_mode(False), torch.no_grad(), frozen(classifier.module):
-            logits = finite(logits, ids).to(images.device)
+            finite(logits, ids)
             return self.values(classifier, images, logits, draws).unsqueeze(1)
 
 
@@ -82,7 +82,7 @@ class C1(Criterion):
         low, high = classifier.bounds
         noise = torch.stack([torch.randn(images.shape[1:], generator=draw) for draw in draws]).to(images)
         noisy = free_logits(classifier, images + self.sigma * (high - low) * noise)
-        return (softmax(logits) - softmax(noisy)).abs().sum(1).cpu()
+        return (softmax(logits) - softmax(noisy)).abs().sum(1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +111,7 @@ class C2(Criterion):
         if self.targeted:
             others = [int(torch.randint(1, logits.shape[1], (), generator=draw)) for draw in draws]
             goals = (labels + torch.tensor(others, device=labels.device)) % logits.shape[1]
-        return self.steps_to_flip(classifier, images, labels, goals).cpu().double().log()
+        return wide(self.steps_to_flip(classifier, images, labels, goals)).log()
 
     def steps_to_flip(self, classifier: Classifier, images: Tensor, labels: Tensor, goals: Tensor) -> Tensor:
         """Returns the number of steps (N,) after which each label changes, or the cap where it does not."""
@@ -205,14 +205,23 @@ def benign_ranks(values: Tensor, benign: Tensor, greatest: Sequence[float]) -> T
     # benign ones (B, D).
     ranks = []
     for row, column, high in zip(values.double().T, benign.T, greatest, strict=True):
-        known, counts = np.unique(column.numpy(), return_counts=True)
-        shares = (np.cumsum(counts) - counts / 2) / len(benign)
+        known, counts = column.unique(return_counts=True)
+        shares = (counts.cumsum(0) - counts.double() / 2) / len(benign)
         if known[0] > 0:
-            known, shares = np.append(0.0, known), np.append(0.0, shares)
+            known, shares = F.pad(known, (1, 0)), F.pad(shares, (1, 0))
         if known[-1] < high:
-            known, shares = np.append(known, high), np.append(shares, 1.0)
-        ranks.append(np.interp(row.numpy(), known, shares))
-    return torch.from_numpy(np.stack(ranks, axis=1))
+            known, shares = F.pad(known, (0, 1), value=high), F.pad(shares, (0, 1), value=1.0)
+        ranks.append(_interpolate(row.contiguous(), known, shares))
+    return torch.stack(ranks, 1)
+
+
+def _interpolate(x: Tensor, places: Tensor, heights: Tensor) -> Tensor:
+    """Heights at x, in straight lines between ascending places, and level beyond the outermost, as np.interp."""
+    above = torch.searchsorted(places, x, right=True).clamp(1, len(places) - 1)
+    below = above - 1
+    slope = (heights[above] - heights[below]) / (places[above] - places[below])
+    between = slope * (x - places[below]) + heights[below]
+    return torch.where(x >= places[-1], heights[-1], torch.where(x < places[0], heights[0], between))
 
 
 @register_detector

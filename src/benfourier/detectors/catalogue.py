@@ -26,7 +26,7 @@ from benfourier.detectors.extractor import Concatenated, Extractor
 from benfourier.detectors.features import extract_batch
 from benfourier.detectors.heads import HEADS
 from benfourier.detectors.method import DETECTORS, SHARED, Combined, Method, check_supplied
-from benfourier.detectors.state import Arrays, join_state, record_from_state
+from benfourier.detectors.state import Arrays, join_state, on_device, record_from_state
 from benfourier.errors import ActivationError, ClassifierError, OptionError, StoreError, check_choice, check_whole
 from benfourier.models.classifier import Classifier
 from benfourier.models.identity import check_same_classifier
@@ -157,7 +157,7 @@ def _try(detector: Detector, features: int, shape: tuple[int, ...]) -> None:
         if detector.needs <= {"forward", "passes"}:
             image = detector.classifier.noise(1, shape)
             _, (rows,) = extract_batch(detector.classifier, [detector.extractor], image, [""])
-        scores = detector.head.score(rows)
+        scores = on_device(detector.head, rows.device).score(rows)
     if rows.shape != (1, features) or scores.shape != (1,) or not abs(float(scores)) < MAX_SCORE:
         raise ValueError(f"a trial gives {rows.shape[1]} features and the scores {scores.tolist()}")
 

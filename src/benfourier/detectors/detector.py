@@ -19,7 +19,7 @@ from benfourier.detectors.feature_cache import FeatureCache
 from benfourier.detectors.features import Floats, extract, extract_batch
 from benfourier.detectors.heads import Head
 from benfourier.detectors.method import Method
-from benfourier.detectors.state import Arrays, record_state, split_state
+from benfourier.detectors.state import Arrays, on_device, record_state, split_state
 from benfourier.errors import ClassifierError, InputError, check_number
 from benfourier.models.classifier import Classifier
 from benfourier.models.identity import describe_classifier
@@ -101,9 +101,12 @@ class Detector:
         return names if len(names) == count else (self.method.name,) * count
 
     def forward(self, images: Tensor, ids: Sequence[str] | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns logits, features (N, D) and scores (N,) of checked images; gradients flow if the head has any."""
+        """Returns logits, features (N, D) and scores (N,) of checked images, where the network runs.
+
+        Gradients flow if the head has any.
+        """
         logits, (features,) = extract_batch(self.classifier, [self.extractor], images, _ids(ids, images))
-        return logits, features, self.head.score(features)
+        return logits, features, on_device(self.head, features.device).score(features)
 
     def score(
         self,
@@ -185,7 +188,8 @@ def score_many(
     extractors, names = [detector.extractor for detector in detectors], _ids(ids, images)
     label = ", ".join(detector.method.name for detector in detectors)
     columns = extract(classifier, extractors, images, names, batch=batch, label=label, show_progress=show_progress)
-    return [detector.head.score(features).numpy() for detector, features in zip(detectors, columns, strict=True)]
+    pairs = zip(detectors, columns, strict=True)
+    return [on_device(one.head, features.device).score(features).cpu().numpy() for one, features in pairs]
 
 
 def _ids(ids: Sequence[str] | None, images: Tensor) -> Sequence[str]:

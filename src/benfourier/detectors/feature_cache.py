@@ -60,7 +60,7 @@ class FeatureCache:
             return torch.cat([self.features(leaf, images, ids) for leaf in leaves], 1)
         parts = extractor.cacheable_parts()
         if not parts:
-            return extract(self._classifier, [extractor], images, ids, show_progress=False)[0]
+            return extract(self._classifier, [extractor], images, ids, show_progress=False)[0].cpu()
         places = [self._places[name] for name in content_ids(images)]
         features = torch.cat([self._part(part, places) for part in parts], 1)
         return finite(extractor.finish(features, ids), ids, extractor.feature_names())
@@ -84,6 +84,7 @@ class FeatureCache:
                 features = torch.from_numpy(stored["features"])
             else:
                 (features,) = extract(self._classifier, [part], images, names, show_progress=False)
+                features = features.cpu()
                 narrow = features.float()
                 features = narrow if torch.equal(narrow.double(), features) else features
                 small = features.shape[1] <= WIDE or features.nbytes <= images.nbytes
@@ -110,7 +111,7 @@ def feature_table(
             title = f"{label}: {kind}"
             columns += extract(classifier, [extractor], part.images, part.ids, label=title, show_progress=show_progress)
     return FeatureTable(
-        torch.cat(columns),
+        torch.cat(columns).cpu(),
         np.concatenate([np.full(len(part), adversarial) for _, part, adversarial in parts]),
         tuple(source for _, part, _ in parts for source in part.ids),
         tuple(kind for kind, part, _ in parts for _ in part.ids),

@@ -37,7 +37,7 @@ class SqueezeDistances(RunningExtractor):
     def extract(self, classifier: Classifier, images: Tensor, logits: Tensor, ids: Sequence[str]) -> Tensor:
         """Returns (N, 1)."""
         low, high = classifier.bounds
-        unit = (images - low) / (high - low)
+        unit = (images.to(classifier.device) - low) / (high - low)
         squeezed = torch.cat([self._squeeze(name, unit) for name in self.squeezers]).clamp(0, 1) * (high - low) + low
         size = max(len(images), batch_size(classifier, images.shape[1:]))
         others = torch.cat([observe(classifier, part, []).logits for part in torch.split(squeezed, size)])

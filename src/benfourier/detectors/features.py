@@ -12,8 +12,10 @@ from torch import Tensor
 from benfourier.data.examples import Examples
 from benfourier.data.splits import Fold, folds, hash_rank
 from benfourier.detectors.extractor import Extractor, ObservingExtractor, RunningExtractor
+from benfourier.detectors.state import on_device
 from benfourier.errors import ActivationError, FitError
 from benfourier.models.classifier import Classifier
+from benfourier.models.device import wide
 from benfourier.models.forward import batch_slices, observe
 
 FEW = 200  # source images that the choice of an option looks at
@@ -25,10 +27,11 @@ Floats = NDArray[np.float64]
 def extract_batch(
     classifier: Classifier, extractors: Sequence[Extractor], images: Tensor, ids: Sequence[str]
 ) -> tuple[Tensor, list[Tensor]]:
-    """Returns the logits of one batch and each extractor's features (N, D), float64 on the CPU."""
+    """Returns the logits of one batch and each extractor's features (N, D), float64, where the network runs."""
     # All extractors that observe share one forward pass; those that run the network get its logits.
-    leaves = [leaf for extractor in extractors for leaf in extractor.leaves()]
-    observers = [leaf for leaf in leaves if isinstance(leaf, ObservingExtractor)]
+    device = classifier.device
+    leaves = [[on_device(leaf, device) for leaf in extractor.leaves()] for extractor in extractors]
+    observers = [leaf for each in leaves for leaf in each if isinstance(leaf, ObservingExtractor)]
     observation = observe(classifier, images, observers)
     logits, values = observation.logits, iter(observation.values)
 
@@ -40,7 +43,7 @@ def extract_batch(
             rows = leaf.extract(classifier, images, logits, ids)
         return finite(rows, ids, leaf.feature_names())
 
-    return logits, [torch.cat([features(leaf) for leaf in extractor.leaves()], 1) for extractor in extractors]
+    return logits, [torch.cat([features(leaf) for leaf in each], 1) for each in leaves]
 
 
 def extract(
@@ -54,7 +57,8 @@ def extract(
     show_progress: bool | None = None,
 ) -> list[Tensor]:
     """Returns each extractor's features (N, D) of checked images, batch by batch, without gradients."""
-    # The ids name the source image of each row. A batch has as many images as fit the memory, unless it is given.
+    # They stay where the network runs; tables of features, which heads are fitted to, are on the CPU. The ids name the
+    # source image of each row. A batch has as many images as fit the memory, unless it is given.
     with torch.no_grad():
         batches = [
             extract_batch(classifier, extractors, images[part], ids[part])[1]
@@ -64,7 +68,7 @@ def extract(
 
 
 def finite(features: Tensor, ids: Sequence[str], names: Sequence[str] = ()) -> Tensor:
-    """Returns features as float64 on the CPU, or raises ActivationError if one of them is NaN or infinite."""
+    """Returns features as float64, or raises ActivationError if one of them is NaN or infinite."""
     assert features.ndim == 2
     assert len(features) == len(ids)
     bad = ~features.detach().isfinite()
@@ -74,7 +78,7 @@ def finite(features: Tensor, ids: Sequence[str], names: Sequence[str] = ()) -> T
         raise ActivationError(
             f"image {ids[row]!r} gives NaN or infinity{where}; check the image, its scaling and the network's weights"
         )
-    return features.to("cpu", torch.float64)
+    return wide(features)
 
 
 @dataclass(frozen=True, eq=False)

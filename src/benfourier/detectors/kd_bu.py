@@ -26,6 +26,7 @@ from benfourier.detectors.method import CleanImages, FitData, Method, register_d
 from benfourier.detectors.state import ArrayRule
 from benfourier.errors import ClassifierError, OptionError, check_number, check_whole
 from benfourier.models.classifier import Classifier
+from benfourier.models.device import float64_device
 from benfourier.models.forward import INPUT
 from benfourier.models.layers import Layer, LayerList, select_layers
 from benfourier.models.module import eval_mode, leaf_modules, logits_of, softmax
@@ -50,8 +51,8 @@ class HiddenLayer(ObservingExtractor):
     pixels_only: ClassVar[bool] = True
 
     def reduce(self, layer: str, activation: Tensor) -> Tensor:
-        """Returns a copy (images, entries), float64 on the CPU."""
-        return activation.flatten(1).to("cpu", torch.float64, copy=True)
+        """Returns a copy (images, entries), float64."""
+        return activation.flatten(1).to(float64_device(activation.device), torch.float64, copy=True)
 
     def join(self, values: Mapping[str, Tensor], logits: Tensor, ids: Sequence[str]) -> Tensor:
         """Returns (images, entries + 1)."""
@@ -79,7 +80,7 @@ class Density(HiddenLayer):
 
     def finish(self, features: Tensor, ids: Sequence[str]) -> Tensor:
         """Returns −log p of the predicted class, (images, 1); an image's own source does not count."""
-        rows, classes, own = features[:, :-1], features[:, -1].long(), same_source(ids, self.ids)
+        rows, classes, own = features[:, :-1], features[:, -1].long(), same_source(ids, self.ids).to(features.device)
         return -log_density(self.points, self.labels, self.bandwidth, rows, classes, own).unsqueeze(1)
 
 
@@ -184,7 +185,7 @@ class DropoutVariance(RunningExtractor):
                 copies = copies.contiguous(memory_format=layers.memory_format)
                 with eval_mode(classifier.module), masks.on(modules), torch.no_grad():
                     logits = logits_of(classifier.module(copies), len(part) * masks.passes)
-                posteriors.append(softmax(logits).cpu().view(len(part), masks.passes, -1))
+                posteriors.append(softmax(logits).view(len(part), masks.passes, -1))
             yield torch.cat(posteriors, dim=1)
 
 
@@ -287,7 +288,7 @@ class KDBU(Method):
         hidden = HiddenLayer((layer,))
         (rows,) = extract(classifier, [hidden], clean.images, clean.ids, label=title, show_progress=show)
         order = clean.labels.argsort(stable=True)
-        points, labels = rows[order, :-1], clean.labels[order]
+        points, labels = rows.cpu()[order, :-1], clean.labels[order]
         width = best_bandwidth(points, labels, self.seed) if self.bandwidth == "cv" else float(self.bandwidth)
         ids = tuple(clean.ids[place] for place in order.tolist())
         points = points.to(torch.promote_types(classifier.dtype, torch.float32))

@@ -22,6 +22,7 @@ from benfourier.detectors.method import FitData, Method, register_detector
 from benfourier.detectors.state import ArrayRule
 from benfourier.errors import InputError, OptionError, check_whole
 from benfourier.models.classifier import Classifier
+from benfourier.models.device import float64_device
 from benfourier.models.forward import INPUT, batch_size, observe
 from benfourier.models.layers import LayerList, select_layers
 from benfourier.options import layer_names, switch, whole
@@ -165,7 +166,8 @@ class Dimensions(Distances):
 
     def join(self, values: Mapping[str, Tensor], logits: Tensor, ids: Sequence[str]) -> Tensor:
         """Returns the dimensions, (images, layers)."""
-        return self.dimensions(super().join(values, logits, ids).cpu(), ids, (self.k,))[:, :, 0]
+        squared = super().join(values, logits, ids)
+        return self.dimensions(squared.to(float64_device(squared.device)), ids, (self.k,))[:, :, 0]
 
     def cacheable_parts(self) -> tuple[Extractor, ...]:
         """Returns the pool's distances; those to a fit's own references serve no other fit."""
@@ -183,9 +185,10 @@ class Dimensions(Distances):
         """Returns the dimensions (images, layers, ks) from squared distances, the mean over mini-batches."""
         squared = squared.view(len(squared), len(self.layers), -1)
         if not self.official:  # an image's own source is no neighbour
-            squared = squared.masked_fill(same_source(ids, self.ids).unsqueeze(1), torch.inf)
+            own = same_source(ids, self.ids).to(squared.device)
+            squared = squared.masked_fill(own.unsqueeze(1), torch.inf)
         squared = squared.view(*squared.shape[:2], -1, self.batch)  # (images, layers, mini-batches, batch)
-        entries = torch.tensor(self.entries, dtype=torch.float64)
+        entries = torch.tensor(self.entries, dtype=torch.float64, device=squared.device)
         limits = torch.full_like(entries, GREATEST) if self.official else entries
         return local_dimensions(squared, ks, limits.view(-1, 1), without_nearest=self.official).mean(2)
 

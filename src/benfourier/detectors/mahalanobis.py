@@ -18,6 +18,7 @@ from benfourier.detectors.features import extract, few_sources, held_out_auroc
 from benfourier.detectors.method import CleanImages, FitData, Method, register_detector
 from benfourier.detectors.state import ArrayRule
 from benfourier.models.classifier import Classifier
+from benfourier.models.device import float64_device
 from benfourier.models.forward import SOFTMAX, batch_size, observe
 from benfourier.models.layers import select_layers
 from benfourier.models.module import frozen
@@ -37,13 +38,14 @@ class ChannelAverages(ObservingExtractor):
     pixels_only: ClassVar[bool] = True
 
     def reduce(self, layer: str, activation: Tensor) -> Tensor:
-        """Returns the averages of one layer, (images, channels), float64 on the CPU."""
+        """Returns the averages of one layer, (images, channels), float64."""
         # channels are the second dimension of maps (N, C, H, W) and the last one of rows of tokens (N, T, D)
         if activation.ndim > 2:
             positions = (1,) if activation.ndim == 3 else tuple(range(2, activation.ndim))
             activation = activation.mean(positions)
         # one number per image, (N,), is a channel too
-        return activation.reshape(len(activation), -1).to("cpu", torch.float64, copy=True)
+        rows = activation.reshape(len(activation), -1)
+        return rows.to(float64_device(activation.device), torch.float64, copy=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,7 +277,7 @@ class Mahalanobis(Method):
         alone = len(known) == len(clean)  # no class has two images: nothing is known of a spread within classes
         classes = torch.tensor([0 if alone else known.index(label) for label in clean.labels.tolist()])
         delta = None if self.shrinkage == "auto" else float(self.shrinkage)
-        fits = [fit_gaussians(rows, classes, delta) for rows in averages]
+        fits = [fit_gaussians(rows.cpu(), classes, delta) for rows in averages]
         # Residuals are held for the sources of the examples alone: no other image is asked about again.
         sources = set(data.examples.ids)
         again = [place for place, name in enumerate(clean.ids) if name in sources]

@@ -10,6 +10,7 @@ from torch import Tensor
 from benfourier.detectors.extractor import Extractor, ObservingExtractor
 from benfourier.detectors.method import FitData, Method, register_detector
 from benfourier.models.classifier import Classifier
+from benfourier.models.device import wide
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +23,7 @@ class LogUncertainty(ObservingExtractor):
 
     def join(self, values: Mapping[str, Tensor], logits: Tensor, ids: Sequence[str]) -> Tensor:
         """Returns (N, 1), with all digits where 1 − p would round to 0."""
-        logs = torch.log_softmax(logits.double(), dim=1)
+        logs = torch.log_softmax(wide(logits), dim=1)
         others = logs.scatter(1, logs.argmax(1, keepdim=True), -torch.inf)
         return others.logsumexp(1, keepdim=True)
 

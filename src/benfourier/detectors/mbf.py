@@ -179,4 +179,4 @@ def features(
     ids = [str(place) for place in range(len(images))]
     size = batch_size(classifier, images.shape[1:], memory=memory) if batch is None else batch
     (rows,) = extract(classifier, [extractor], images, ids, batch=size, label="features", show_progress=show_progress)
-    return rows.numpy().astype(dtype)
+    return rows.cpu().numpy().astype(dtype)

@@ -20,6 +20,7 @@ from benfourier.detectors.method import FitData, Method, register_detector
 from benfourier.detectors.state import ArrayRule
 from benfourier.errors import OptionError, check_whole
 from benfourier.models.classifier import Classifier
+from benfourier.models.device import wide
 from benfourier.models.forward import batch_size, observe
 from benfourier.options import layer_names, whole
 
@@ -42,8 +43,8 @@ class NoiseShifts(RunningExtractor):
     def extract(self, classifier: Classifier, images: Tensor, logits: Tensor, ids: Sequence[str]) -> Tensor:
         """Returns (N, 1 + kinds · classes)."""
         low, high = classifier.bounds
-        size, rows = batch_size(classifier, images.shape[1:]), []
-        for image, own, name in zip(images, logits, content_ids(images), strict=True):
+        size, rows, names = batch_size(classifier, images.shape[1:]), [], content_ids(images)
+        for image, own, name in zip(images.to(classifier.device), logits, names, strict=True):
             draw = image_generator(self.seed, name)
             columns = [own.argmax().view(1).to(own.dtype)]
             for each in self.noise:
@@ -74,7 +75,7 @@ class OddsScore(RunningExtractor):
 
     def extract(self, classifier: Classifier, images: Tensor, logits: Tensor, ids: Sequence[str]) -> Tensor:
         """Returns (N, 1)."""
-        return self.finish(self.shifts.extract(classifier, images, logits, ids).to("cpu", torch.float64), ids)
+        return self.finish(wide(self.shifts.extract(classifier, images, logits, ids)), ids)
 
     def cacheable_parts(self) -> tuple[Extractor, ...]:
         """Returns the moves, which do not depend on the fit."""
@@ -127,7 +128,7 @@ class Odds(Method):
             features = data.cache.features(shifts, clean, ids)
         else:
             (features,) = extract(classifier, [shifts], clean, ids, label="odds", show_progress=data.show_progress)
-        labels, moves = _moves(features, len(shifts.noise))
+        labels, moves = _moves(features.cpu(), len(shifts.noise))
         means, deviations = [], []
         for label in range(moves.shape[2]):
             own = moves[labels == label]

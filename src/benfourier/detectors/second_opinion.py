@@ -48,7 +48,7 @@ class OtherNetwork(RunningExtractor):
         fill_weights(module, state["weights"], "the second network's weights")
         if weights_digest(module) != state["digest"]:
             raise ValueError(f"the second network is not in the dtype of its weights, {state['digest'][:12]}…")
-        second = Classifier(module.eval().requires_grad_(False), **state["images"])
+        second = Classifier(module.eval().requires_grad_(False).to(classifier.device), **state["images"])
         return record_from_state(cls, state, second=second)
 
     def feature_names(self) -> tuple[str, ...]:

@@ -5,14 +5,18 @@ of errors.py, called with name and value. A file is checked against them when it
 """
 
 import math
+import operator
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, TypeVar, get_args
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from benfourier.models.device import float64_device
 
 State = dict[str, Any]  # tensors, numbers, words, None, and tuples and mappings of these
 Arrays = dict[str, NDArray[Any]]
@@ -21,6 +25,8 @@ PLAIN: tuple[type, ...] = (Tensor, str, bool, int, float)  # annotations whose v
 LARGEST = 1e300  # a number; −infinity is written as −1e300
 
 Record = TypeVar("Record")
+# of each record by device; None stands for the record itself, which a value of its own would keep alive
+_copies: WeakKeyDictionary[Any, dict[torch.device, Any]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -93,6 +99,34 @@ def _declared(kind: Any) -> dict[str, Any]:
     """Types of the fields by name, without those that the class says are not in files."""
     others = getattr(kind, "not_in_files", ())
     return {field.name: field.type for field in fields(kind) if field.init and field.name not in others}
+
+
+def on_device(record: Record, device: torch.device) -> Record:
+    """Returns what a method learned with its tensors on a device; made once for each, the record itself if it can be.
+
+    A device without float64 reduces activations only, and the CPU does the rest: there the record stays on the CPU.
+    """
+    copies = _copies.setdefault(record, {})
+    if device not in copies:
+        with torch.inference_mode(False):  # so that autograd takes the tensors later
+            moved = _moved(record, float64_device(device))
+        copies[device] = None if moved is record else moved
+    return record if copies[device] is None else copies[device]
+
+
+def _moved(value: Any, device: torch.device) -> Any:
+    """A value of a state with the tensors in it on a device; the value itself if nothing is elsewhere."""
+    if isinstance(value, Tensor):
+        return value.to(device)
+    if isinstance(value, tuple):
+        parts = tuple(_moved(part, device) for part in value)
+        return value if all(map(operator.is_, parts, value)) else parts
+    if not is_dataclass(value):
+        return value
+    own = {name: getattr(value, name) for name in _declared(type(value))}
+    moved = {name: _moved(one, device) for name, one in own.items()}
+    changed = {name: one for name, one in moved.items() if one is not own[name]}
+    return replace(value, **changed) if changed else value  # type: ignore[type-var]
 
 
 def split_state(state: Mapping[str, Any]) -> tuple[dict[str, Any], Arrays]:

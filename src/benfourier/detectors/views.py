@@ -23,6 +23,7 @@ from benfourier.detectors.method import FitData, Method, register_detector
 from benfourier.detectors.state import ArrayRule, State, record_from_state, record_state
 from benfourier.errors import FitError, InputError, OptionError, check_whole
 from benfourier.models.classifier import Classifier
+from benfourier.models.device import wide
 from benfourier.models.forward import batch_size, observe
 from benfourier.options import layer_names, number, whole, word
 
@@ -166,6 +167,7 @@ class ViewMargins(RunningExtractor):
         """Returns the logits of every view; small batches of all views share a pass, large ones fit the memory."""
         if not self.views:
             return ()
+        images = images.to(classifier.device)
         names = ((name, self.own.get(name) or _known_view(name, classifier.bounds)) for name in self.views)
         views = (_apply(name, view, images, classifier.bounds) for name, view in names)
         size = max(len(images), min(SHARED, batch_size(classifier, images.shape[1:])))
@@ -199,7 +201,7 @@ class MarginDrop(RunningExtractor):
 
     def extract(self, classifier: Classifier, images: Tensor, logits: Tensor, ids: Sequence[str]) -> Tensor:
         """Returns (N, 1)."""
-        return self.finish(self.margins.extract(classifier, images, logits, ids).to("cpu", torch.float64), ids)
+        return self.finish(wide(self.margins.extract(classifier, images, logits, ids)), ids)
 
     def cacheable_parts(self) -> tuple[Extractor, ...]:
         """Returns the margins, which do not depend on the fit."""
@@ -325,7 +327,7 @@ def _drop(classifier: Classifier, data: FitData, margins: ViewMargins) -> Margin
         rows = data.cache.features(margins, clean, ids)
     else:
         (rows,) = extract(classifier, [margins], clean, ids, label=label, show_progress=data.show_progress)
-    own, views = rows[:, :1], rows[:, 1:]
+    own, views = rows[:, :1].cpu(), rows[:, 1:].cpu()
     shares = views.mean(0) / own.mean()
     deviation = (views - shares * own).std(0, correction=0)
     least = 1e-6 * max(float(deviation.amax()), float(own.mean()))  # of a view that changes nothing

@@ -16,7 +16,7 @@ from benfourier.data.seeds import image_seed
 from benfourier.data.splits import hash_rank
 from benfourier.detectors.feature_cache import FeatureCache
 from benfourier.errors import InputError
-from benfourier.evaluation.network import new_classifier
+from benfourier.evaluation.network import Device, new_classifier
 from benfourier.evaluation.plan import DetectorPlan, Plan
 from benfourier.models.classifier import Classifier
 from benfourier.models.identity import classifier_digest
@@ -77,7 +77,7 @@ class EvaluationData:
         if not detector.second_model:
             return {}
         weights = self.plan.path_of(detector.second_weights) if detector.second_weights else None
-        return {SECOND: open_classifier(detector.second_model, weights=weights)}
+        return {SECOND: open_classifier(detector.second_model, weights=weights, device=self.classifier.device)}
 
     def set_index(self, source: str, attack: str) -> int:
         """Returns which example set of a source holds an attack."""
@@ -166,10 +166,10 @@ class EvaluationData:
         torch.save({"weights": weights, "classes": classes, "fields": content}, folder / FILE)
 
     @classmethod
-    def load(cls, folder: Path, plan: Plan, cache: Cache | None) -> "EvaluationData":
+    def load(cls, folder: Path, plan: Plan, cache: Cache | None, device: Device = None) -> "EvaluationData":
         """Returns what save wrote."""
         content = torch.load(folder / FILE, map_location="cpu", weights_only=True)
-        classifier = replace(new_classifier(plan), classes=content["classes"])
+        classifier = replace(new_classifier(plan, device), classes=content["classes"])
         classifier.module.load_state_dict(content["weights"])
         classifier.module.eval().requires_grad_(False)
         values = content["fields"]

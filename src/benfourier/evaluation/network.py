@@ -26,6 +26,7 @@ from benfourier.store.cache import Cache, fetch
 from benfourier.version import __version__
 
 NEW_LAYERS, ALL_CORRECT = "head", "until all are right"  # kinds of trainings, as they stand in cache keys
+Device = str | torch.device | None  # where a network runs; None leaves it where it was made
 WATCHED = 64  # images that show the progress of a training; its result is measured later, on all
 
 
@@ -40,7 +41,7 @@ class OpenNetwork:
     held_out: Indices  # rows that it did not learn from
 
 
-def new_classifier(plan: Plan) -> Classifier:
+def new_classifier(plan: Plan, device: Device = None) -> Classifier:
     """Returns the classifier of a plan; weights that no file and no zoo gives are drawn with the seed."""
     network = plan.network
     classifier = open_classifier(
@@ -50,6 +51,7 @@ def new_classifier(plan: Plan) -> Classifier:
         classes=tuple(network.classes) if isinstance(network.classes, list) else network.classes,
         pretrained=network.train is None,
         seed=plan.seed,
+        device=device,
         **network.input,
     )
     if network.train is not None:
@@ -57,9 +59,11 @@ def new_classifier(plan: Plan) -> Classifier:
     return classifier
 
 
-def open_network(plan: Plan, cache: Cache | None, show_progress: bool | None = None) -> OpenNetwork:
+def open_network(
+    plan: Plan, cache: Cache | None, show_progress: bool | None = None, device: Device = None
+) -> OpenNetwork:
     """Returns the network and the sources of a plan; a network that is to be trained is, unless the cache has it."""
-    classifier = new_classifier(plan)
+    classifier = new_classifier(plan, device)
     source = _open_source(plan, plan.source, classifier)
     if isinstance(source, GroupedSource) and source.unknown_groups():
         unknown = f"{source.unknown_groups()[0]}, of which {source.name} has no image"
@@ -129,7 +133,7 @@ def _train(
             resume=checkpoint is not None and checkpoint.exists(),
             show_progress=show,
         )
-        return {name: tensor.numpy() for name, tensor in state_tensors(classifier.module).items()}
+        return {name: tensor.cpu().numpy() for name, tensor in state_tensors(classifier.module).items()}
 
     weights, _ = fetch(cache, key, learn)
     fill_weights(classifier.module, {name: torch.from_numpy(array) for name, array in weights.items()}, "the cache")

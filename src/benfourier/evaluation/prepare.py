@@ -24,7 +24,7 @@ from benfourier.data.splits import Indices, stratified_order
 from benfourier.errors import InputError
 from benfourier.evaluation.evaluation_data import EvaluationData
 from benfourier.evaluation.executors import Executor, SavedFolder
-from benfourier.evaluation.network import OpenNetwork, open_network
+from benfourier.evaluation.network import Device, OpenNetwork, open_network
 from benfourier.evaluation.plan import AttackPlan, Plan
 from benfourier.metrics.intervals import clopper_pearson
 from benfourier.models.classifier import Classifier
@@ -42,9 +42,11 @@ WORK = "work-"  # beginning of the names of folders that processes share
 Report = Callable[[AttackSummary], object]
 
 
-def open_images(plan: Plan, cache: Cache | None, show_progress: bool | None = None) -> EvaluationData:
+def open_images(
+    plan: Plan, cache: Cache | None, show_progress: bool | None = None, device: Device = None
+) -> EvaluationData:
     """Returns the data before any attack: the network, trained first if need be, and the images by use."""
-    network = open_network(plan, cache, show_progress)
+    network = open_network(plan, cache, show_progress, device)
     source, other = network.source, network.other
     choose = partial(select_images, network.classifier, seed=plan.seed, show_progress=show_progress)
     learned, from_learned, known = None, None, frozenset[str]()
@@ -209,7 +211,7 @@ def attack_images(
     ]
     # expensive attacks come first, so that no process waits for them at the end
     chunks.sort(key=lambda chunk: -ATTACKS[data.plan.attack(chunk.attack).name.partition(":")[0]].cost)
-    load = partial(EvaluationData.load, plan=data.plan, cache=data.cache)
+    load = partial(EvaluationData.load, plan=data.plan, cache=data.cache, device=data.classifier.device)
     bar = progress.bar(len(chunks), "attacks, in chunks", show=show_progress)
     with work_folder(data.cache) as folder, bar as advance:
         for chunk, _ in executor.run(attack_chunk, SavedFolder(data, folder, load), chunks):

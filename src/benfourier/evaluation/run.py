@@ -27,6 +27,7 @@ from benfourier.evaluation.prepare import attack_images, open_images, work_folde
 from benfourier.evaluation.studies import STUDIES
 from benfourier.evaluation.studies.study import run_jobs
 from benfourier.evaluation.trials import Trial, trials, versions
+from benfourier.models.device import check_device
 from benfourier.store.artifact import digest_of
 from benfourier.store.cache import Cache, open_cache
 from benfourier.store.ledger import LedgerWriter, records
@@ -95,6 +96,7 @@ def evaluate(
     executor: Executor | None = None,
     only: str | None = None,
     cache: bool | str | PathLike[str] = True,
+    device: str | torch.device | None = None,
     show_progress: bool | None = None,
 ) -> Evaluation:
     """Runs a plan; every record is in the ledger as soon as it is known, and is not made again.
@@ -105,16 +107,30 @@ def evaluate(
         executor: where attacks and trials run; by default in this process, one after the other.
         only: one protocol instead of all; studies are left out then.
         cache: where networks, examples and features are stored: a folder, True for the default one, False for none.
+        device: where networks run, such as "cuda"; None leaves them where they are made, usually on the CPU.
         show_progress: True or False to force the bars; None draws them on a terminal.
     """
+    if device is not None:
+        check_device(device)
     check_files(plan)
     executor, store = executor or Serial(), open_cache(cache)
     with _one_thread(), LedgerWriter(ledger) as writer, work_folder(store) as folder:
         # without a cache, processes hand attacked images on through a folder that is gone afterwards
-        images = open_images(plan, store or Cache(folder), show_progress)
+        images = open_images(plan, store or Cache(folder), show_progress, device)
         settings = encode(plan.settings())
         key, date = digest_of([json.dumps(settings, sort_keys=True)]), datetime.now(UTC).isoformat(timespec="seconds")
-        writer.add(Run(key, plan.name, settings, plan.scale, versions(), machine(), images.network_facts, date))
+        writer.add(
+            Run(
+                key,
+                plan.name,
+                settings,
+                plan.scale,
+                versions(),
+                machine(images.classifier.device),
+                images.network_facts,
+                date,
+            )
+        )
         data = attack_images(images, executor, writer.add, show_progress)
         writer.add(inputs_record(data))
         planned = {trial: trial.key(data) for trial in trials(plan, data.source, data.other, only)}
@@ -144,7 +160,7 @@ def _run_trials(
         clean = data.extra_clean if entry.takes_clean else None
         entry.method.prepare(data.classifier, FitData(data.example_sets[data.source][0], clean, data.work_dir, show))
     waiting = [tuple(group) for _, group in groupby(missing, key=lambda trial: trial.fit)]
-    load = partial(EvaluationData.load, plan=data.plan, cache=data.cache)
+    load = partial(EvaluationData.load, plan=data.plan, cache=data.cache, device=data.classifier.device)
     with work_folder(data.cache) as folder, progress.bar(len(missing), "trials", show=show) as advance:
         for task, result in executor.run(run_task, SavedFolder(data, folder, load), waiting):
             if isinstance(result, TaskFailure):
@@ -169,8 +185,8 @@ def _run_studies(data: EvaluationData, writer: LedgerWriter, show: bool | None) 
             writer.add(Failure(key, f"study {name}", f"{type(error).__name__}: {error}"))
 
 
-def machine() -> dict[str, str | int]:
-    """Returns the processor, its cores and the threads that are used; nothing that names the machine."""
+def machine(device: torch.device) -> dict[str, str | int]:
+    """Returns the processor, its cores and threads, and the GPU if one is used; nothing that names the machine."""
     cpus = Path("/proc/cpuinfo")  # of Linux
     lines = cpus.read_text(encoding="utf-8").splitlines() if cpus.is_file() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
@@ -180,6 +196,7 @@ def machine() -> dict[str, str | int]:
         "cores": os.cpu_count() or 1,
         "threads": torch.get_num_threads(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
+        **({} if device.type == "cpu" else {"device": str(device)}),
     }
 
 

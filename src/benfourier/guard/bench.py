@@ -53,7 +53,7 @@ def bench(
         reason = str(error).splitlines()[0]
         raise InputError(f"{batch} images do not fit the memory ({reason}); give fewer or smaller ones") from error
     calls: dict[str, Callable[[], object]] = {
-        "network": lambda: classifier.logits(images),
+        "network": lambda: classifier.logits(images).cpu(),  # waits for a GPU
         "with features": lambda: features(classifier, images, batch=batch, show_progress=False),
     }
     if guard is not None:

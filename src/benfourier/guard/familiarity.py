@@ -82,6 +82,6 @@ def _averages(classifier: Classifier, images: Sequence[Tensor], show_progress: b
         for same in map(torch.stack, by_shape.values()):
             for part in batch_slices(classifier, same, None, label="familiar images", show_progress=show_progress):
                 parts.append(observe(classifier, same[part], [ChannelAverages(tuple(names))]).values[0])
-    rows = {name: torch.cat([part[name] for part in parts]) for name in names}
+    rows = {name: torch.cat([part[name] for part in parts]).cpu() for name in names}  # Gaussians are fitted there
     # masked heads have logits of -∞
     return {name: layer for name, layer in rows.items() if bool(layer.isfinite().all())}

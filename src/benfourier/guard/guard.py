@@ -17,7 +17,7 @@ from benfourier.detectors.catalogue import UNUSABLE, detector_from_state
 from benfourier.detectors.detector import Detector
 from benfourier.detectors.extractor import EvidenceKind
 from benfourier.detectors.features import extract_batch
-from benfourier.detectors.state import ArrayRule, join_state, record_from_state, split_state
+from benfourier.detectors.state import ArrayRule, join_state, on_device, record_from_state, split_state
 from benfourier.errors import ActivationError, ImageError, InputError, StoreError, check_whole
 from benfourier.guard.familiarity import Familiarity, fit_familiarity
 from benfourier.guard.rates import card_at
@@ -285,6 +285,7 @@ def load_guard(
     *,
     supplied: Mapping[str, Any] | None = None,
     second: nn.Module | Classifier | None = None,
+    device: str | torch.device | None = None,
 ) -> Guard:
     """Returns the guard in a file that `Guard.save` wrote, or raises StoreError.
 
@@ -293,10 +294,13 @@ def load_guard(
         module: the guarded network, with the same weights; the file says which images it takes.
         supplied: what a file cannot hold, by name; most detectors need nothing.
         second: the other network of `second-opinion`, for its architecture; short for supplied={"second": ...}.
+        device: to which the module is moved, and where the guard then runs; None leaves it where it is.
     """
     supplied = {**(supplied or {}), **({} if second is None else {SECOND: second})}
     manifest, arrays = artifact.read(path, KIND, SCHEMA)
     classifier = classifier_from_description(path, manifest.get("classifier", {}), module)
+    if device is not None:
+        classifier.to(device)
     detector = detector_from_state(path, manifest, arrays, classifier, supplied)
     try:
         threshold = record_from_state(Threshold, manifest["threshold"])
@@ -367,7 +371,7 @@ def _forward(detector: Detector, familiarity: Familiarity, images: Tensor, place
     with torch.no_grad():
         extractors = (detector.extractor, familiarity)
         logits, (features, layers) = extract_batch(detector.classifier, extractors, images, content_ids(images))
-        scores, distances = detector.head.score(features), layers.mean(1)
+        scores, distances = on_device(detector.head, features.device).score(features), layers.mean(1)
     # a logit of -∞ rules a class out, as masked heads do; NaN and +∞ leave no label
     for what, bad in (("logits", (logits.isnan() | logits.isposinf()).any(1)), ("score", ~scores.isfinite())):
         if bool(bad.any()):

@@ -12,6 +12,7 @@ from benfourier.data.image_files import check_size, parse_rule
 from benfourier.data.open_source import open_source
 from benfourier.data.sources import Source
 from benfourier.errors import ClassifierError, ImageError, OptionError, check_whole
+from benfourier.models.device import check_device
 from benfourier.models.image_formats import preset_options, processor_options, timm_options
 from benfourier.models.layers import TRIAL, Layer, LayerList, LayerSelection, find_layers, select_layers
 from benfourier.models.module import bare_module, eval_mode, logits_of
@@ -112,6 +113,11 @@ class Classifier:
             options: Of a Classifier, instead of those.
         """
         return cls(model, **{**timm_options(bare_module(model)), **options})
+
+    def to(self, device: str | torch.device) -> Self:
+        """Returns the classifier itself, with its module moved to a device, "cpu" or "cuda:0": it runs there then."""
+        self.module.to(check_device(device))
+        return self
 
     def logits(self, images: Tensor) -> Tensor:
         """Returns the module's logits (N, classes) for images (N, C, H, W) in bounds."""

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from benfourier.errors import ClassifierError
+from benfourier.models.device import wide
 
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict, nn.DataParallel)
 _DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
@@ -80,8 +81,7 @@ def is_pass_through(source: object) -> bool:
 
 def softmax(logits: Tensor) -> Tensor:
     """Posteriors in float64; on devices without float64 the few logits go to the CPU."""
-    wide = logits.cpu().double() if logits.device.type == "mps" else logits.double()
-    return torch.softmax(wide, dim=1)
+    return torch.softmax(wide(logits), dim=1)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from torch import nn
 
 from benfourier.errors import BenfourierError, ClassifierError, InputError, OptionError, check_whole, near_word
 from benfourier.models.classifier import Classifier
+from benfourier.models.device import check_device
 from benfourier.models.image_formats import IMAGE_OPTIONS
 from benfourier.models.training import TrainingOptions
 from benfourier.models.weights import fill_weights, load_weights
@@ -29,6 +30,7 @@ def open_classifier(
     classes: int | Sequence[str] | None = None,
     pretrained: bool = True,
     seed: int | None = None,
+    device: str | torch.device | None = None,
     **image_options: Any,
 ) -> Classifier:
     """Returns the classifier that a word names, as on a command line.
@@ -42,12 +44,14 @@ def open_classifier(
             the factory if it takes it.
         pretrained: without weights=, use those that come with a network of the zoo, if any do.
         seed: of the weights that the factory draws; None draws them from torch's own generator.
+        device: where the network runs, such as "cuda"; None leaves it where the factory made it, usually on the CPU.
         image_options: keywords of Classifier, instead of the zoo network's own: size, channels, mean, std, bounds,
             resize.
     """
     check_known_options("a classifier", image_options, ["classes", *IMAGE_OPTIONS])
     if digest is not None and weights is None:
         raise OptionError("digest is given without weights; it is the SHA-256 of the weights' file")
+    place = None if device is None else check_device(device)  # before seconds of loading
     names = None if classes is None or isinstance(classes, int) else tuple(classes)
     count = classes if isinstance(classes, int) else None if names is None else len(names)
     with torch.random.fork_rng(devices=[], enabled=seed is not None):
@@ -61,7 +65,8 @@ def open_classifier(
         load_weights(classifier.module, weights, digest)
     if names is not None:
         image_options["classes"] = names
-    return replace(classifier, **image_options) if image_options else classifier
+    classifier = replace(classifier, **image_options) if image_options else classifier
+    return classifier if place is None else classifier.to(place)
 
 
 def training_options(model: str, *, flips: bool | None = None, **options: Any) -> TrainingOptions:

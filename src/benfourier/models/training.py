@@ -22,6 +22,7 @@ from benfourier.errors import ActivationError, ClassifierError, InputError, Opti
 from benfourier.metrics.intervals import clopper_pearson
 from benfourier.models.checkpoint import Epoch, describe_network, load_checkpoint, save_checkpoint
 from benfourier.models.classifier import Classifier
+from benfourier.models.device import forked_generators
 from benfourier.models.images import from_pixels
 from benfourier.models.module import logits_of
 from benfourier.options import CheckedOptions, number, switch, whole
@@ -224,9 +225,8 @@ class Trainer:
         """Returns the result of one epoch; all its draws depend on the seed and its number only."""
         start, seed, label = time.perf_counter(), self.options.seed, f"epoch {number}/{self.options.epochs}"
         draws = image_generator(seed, f"{self.stage}epoch {number}")
-        devices = [] if self.classifier.device.type == "cpu" else [self.classifier.device]
         loss, correct = 0.0, 0
-        with torch.random.fork_rng(devices), progress.bar(self.steps, label, show=show_progress) as advance:
+        with forked_generators(self.classifier.device), progress.bar(self.steps, label, show=show_progress) as advance:
             torch.manual_seed(image_seed(seed, f"{self.stage}dropout {number}"))
             self.module.train()
             order = torch.randperm(len(self.images), generator=draws)[: self.steps * self.batch]

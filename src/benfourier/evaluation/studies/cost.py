@@ -10,6 +10,7 @@ from torch import Tensor
 from benfourier.data.images import content_ids
 from benfourier.detectors.detector import Detector
 from benfourier.detectors.features import extract
+from benfourier.detectors.state import on_device
 from benfourier.errors import BenfourierError
 from benfourier.evaluation.evaluation_data import EvaluationData
 from benfourier.evaluation.outcomes import fit_detector, fit_examples
@@ -85,14 +86,14 @@ def time_detectors(
 
     def forward(few: int) -> None:
         for part in torch.split(images[:few], batch):
-            observe(classifier, part, [])  # the network alone, run as it is when detectors observe it
+            observe(classifier, part, []).logits.cpu()  # the network alone, as detectors run it; waits for a GPU
 
     def features(detector: Detector, few: int) -> Tensor:
         extractors = [detector.extractor]
         return extract(classifier, extractors, images[:few], names[:few], batch=batch, show_progress=False)[0]
 
     def head(detector: Detector, rows: Tensor, few: int) -> Tensor:
-        return detector.head.score(rows[:few])
+        return on_device(detector.head, rows.device).score(rows[:few]).cpu()
 
     with torch.no_grad():
         calls: dict[str, tuple[Callable[[int], object], int]] = {"": (forward, len(images))}  # with their largest size
