@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from benfourier.detectors.method import register_detector as register_detector
     from benfourier.errors import BenfourierError as BenfourierError
     from benfourier.evaluation.evaluation_data import EvaluationData as EvaluationData
-    from benfourier.evaluation.executors import LocalPool as LocalPool
-    from benfourier.evaluation.executors import Serial as Serial
     from benfourier.evaluation.plan import Plan as Plan
     from benfourier.evaluation.plan_file import read_plan as read_plan
     from benfourier.evaluation.run import DryRun as DryRun
@@ -40,6 +38,8 @@ if TYPE_CHECKING:
     from benfourier.evaluation.run import Summary as Summary
     from benfourier.evaluation.run import dry_run as dry_run
     from benfourier.evaluation.run import evaluate as evaluate
+    from benfourier.executors import LocalPool as LocalPool
+    from benfourier.executors import Serial as Serial
     from benfourier.guard.bench import Timing as Timing
     from benfourier.guard.bench import bench as bench
     from benfourier.guard.fit import fit_guard as fit_guard
@@ -90,10 +90,10 @@ _NAMES = {  # module: its public names
     "detectors.method": "Method register_detector",
     "errors": "BenfourierError",
     "evaluation.evaluation_data": "EvaluationData",
-    "evaluation.executors": "LocalPool Serial",
     "evaluation.plan": "Plan",
     "evaluation.plan_file": "read_plan",
     "evaluation.run": "DryRun Evaluation Summary dry_run evaluate",
+    "executors": "LocalPool Serial",
     "guard.bench": "Timing bench",
     "guard.fit": "fit_guard",
     "guard.guard": "Guard load_guard",
