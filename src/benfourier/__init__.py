@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from benfourier.attacks.attack import register_attack as register_attack
     from benfourier.attacks.catalogue import make_attack as make_attack
     from benfourier.attacks.examples import make_examples as make_examples
+    from benfourier.cluster.executor import RayDataExecutor as RayDataExecutor
+    from benfourier.cluster.executor import RayExecutor as RayExecutor
     from benfourier.data.examples import Examples as Examples
     from benfourier.data.folders import image_files as image_files
     from benfourier.data.images import LabelledImages as LabelledImages
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
     from benfourier.executors import Serial as Serial
     from benfourier.guard.bench import Timing as Timing
     from benfourier.guard.bench import bench as bench
+    from benfourier.guard.detect import Detection as Detection
+    from benfourier.guard.detect import detect as detect
     from benfourier.guard.fit import fit_guard as fit_guard
     from benfourier.guard.guard import Guard as Guard
     from benfourier.guard.guard import load_guard as load_guard
@@ -78,6 +82,7 @@ _NAMES = {  # module: its public names
     "attacks.attack": "AttackResult register_attack",
     "attacks.catalogue": "make_attack",
     "attacks.examples": "make_examples",
+    "cluster.executor": "RayDataExecutor RayExecutor",
     "data.examples": "Examples",
     "data.folders": "image_files",
     "data.images": "LabelledImages UnreadableImage",
@@ -95,6 +100,7 @@ _NAMES = {  # module: its public names
     "evaluation.run": "DryRun Evaluation Summary dry_run evaluate",
     "executors": "LocalPool Serial",
     "guard.bench": "Timing bench",
+    "guard.detect": "Detection detect",
     "guard.fit": "fit_guard",
     "guard.guard": "Guard load_guard",
     "guard.protect": "protect recalibrate",
