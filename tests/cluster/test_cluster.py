@@ -200,26 +200,40 @@ def test_a_killed_node_loses_nothing_and_a_trial_that_fails_is_recorded(
     assert compared == [line for line in lines(local) if line["record"] != "run"]
 
 
-def begin_and_wait(folder: Path, number: int) -> int:
-    """Leaves a mark when it begins; the first two wait until a node was killed, at most a minute."""
-    (folder / f"{number}-{time.time_ns()}").touch()
+def begin_and_wait(shared: tuple[Path, int], number: int) -> int:
+    """Leaves a mark with its process when it begins; the first tasks wait until a node was killed, at most a minute."""
+    folder, waiting = shared
+    (folder / f"{number}-{os.getpid()}-{time.time_ns()}").touch()
     until = time.monotonic() + 60
-    while number < 2 and not (folder / "killed").exists() and time.monotonic() < until:
+    while number < waiting and not (folder / "killed").exists() and time.monotonic() < until:
         time.sleep(0.05)
     return number
 
 
+def is_alive(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says which processes live")
 def test_tasks_that_ran_on_a_killed_node_begin_again(nodes: Nodes, tmp_path: Path) -> None:
+    count = 1 + len(nodes.expendable)  # one CPU each
+
     def kill_when_all_have_begun() -> None:
         until = time.monotonic() + 300
-        while len({file.name.split("-")[0] for file in tmp_path.iterdir()}) < 2 and time.monotonic() < until:
+        while len(list(tmp_path.iterdir())) < count and time.monotonic() < until:
             time.sleep(0.05)
+        processes = [int(file.name.split("-")[1]) for file in tmp_path.iterdir()]
         nodes.kill()
+        while all(map(is_alive, processes)) and time.monotonic() < until:  # they outlive their node by a moment
+            time.sleep(0.05)
         (tmp_path / "killed").touch()
 
     thread = Thread(target=kill_when_all_have_begun)
     thread.start()
-    shared = contract.InMemory(tmp_path)
+    shared = contract.InMemory((tmp_path, count))
     results = list(bf.RayExecutor(nodes.address).run(begin_and_wait, shared, list(range(6))))
     thread.join()
     assert sorted(results) == [(number, number) for number in range(6)]
