@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 RESULTS = Path(__file__).parent / "results.json"
+SCALING = Path(__file__).parent / "scaling.json"
 FORMATS = {"share": "{:+.0%}", "factor": "{:.3g}×", "number": "{:.2f}"}
 
 

@@ -26,8 +26,9 @@ BLOCKS: Mapping[str, Mapping[str, Renderer]] = {
         "headline": lambda root, _: strengths.headline(strengths.load(root)),
         "alarms": lambda root, _: strengths.alarms(strengths.load(root)),
     },
+    "docs/cluster.md": {"scaling": lambda *_: _measured(case.SCALING)},
     "docs/features.md": {"entries": lambda root, _: entries.table(root)},
-    "docs/speed.md": {"bench": lambda *_: _speed()},
+    "docs/speed.md": {"bench": lambda *_: _measured(case.RESULTS)},
 }
 FIGURES = "docs/figures"
 README_FIGURE = strengths.FIGURE
@@ -103,11 +104,9 @@ def fill(page: str, name: str, text: str) -> str:
     return filled
 
 
-def _speed() -> str:
-    """The table of the benchmarks."""
-    if not case.RESULTS.is_file():
-        return "Not measured yet for this version.\n"
-    return case.table(*case.load(case.RESULTS))
+def _measured(results: Path) -> str:
+    """The table of a file of benchmarks."""
+    return case.table(*case.load(results)) if results.is_file() else "Not measured yet for this version.\n"
 
 
 def _read(path: Path) -> str:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from benfourier.attacks.attack import register_attack as register_attack
     from benfourier.attacks.catalogue import make_attack as make_attack
     from benfourier.attacks.examples import make_examples as make_examples
+    from benfourier.cluster.executor import RayDataExecutor as RayDataExecutor
+    from benfourier.cluster.executor import RayExecutor as RayExecutor
     from benfourier.data.examples import Examples as Examples
     from benfourier.data.folders import image_files as image_files
     from benfourier.data.images import LabelledImages as LabelledImages
@@ -31,8 +33,6 @@ if TYPE_CHECKING:
     from benfourier.detectors.method import register_detector as register_detector
     from benfourier.errors import BenfourierError as BenfourierError
     from benfourier.evaluation.evaluation_data import EvaluationData as EvaluationData
-    from benfourier.evaluation.executors import LocalPool as LocalPool
-    from benfourier.evaluation.executors import Serial as Serial
     from benfourier.evaluation.plan import Plan as Plan
     from benfourier.evaluation.plan_file import read_plan as read_plan
     from benfourier.evaluation.run import DryRun as DryRun
@@ -40,8 +40,12 @@ if TYPE_CHECKING:
     from benfourier.evaluation.run import Summary as Summary
     from benfourier.evaluation.run import dry_run as dry_run
     from benfourier.evaluation.run import evaluate as evaluate
+    from benfourier.executors import LocalPool as LocalPool
+    from benfourier.executors import Serial as Serial
     from benfourier.guard.bench import Timing as Timing
     from benfourier.guard.bench import bench as bench
+    from benfourier.guard.detect import Detection as Detection
+    from benfourier.guard.detect import detect as detect
     from benfourier.guard.fit import fit_guard as fit_guard
     from benfourier.guard.guard import Guard as Guard
     from benfourier.guard.guard import load_guard as load_guard
@@ -78,6 +82,7 @@ _NAMES = {  # module: its public names
     "attacks.attack": "AttackResult register_attack",
     "attacks.catalogue": "make_attack",
     "attacks.examples": "make_examples",
+    "cluster.executor": "RayDataExecutor RayExecutor",
     "data.examples": "Examples",
     "data.folders": "image_files",
     "data.images": "LabelledImages UnreadableImage",
@@ -90,11 +95,12 @@ _NAMES = {  # module: its public names
     "detectors.method": "Method register_detector",
     "errors": "BenfourierError",
     "evaluation.evaluation_data": "EvaluationData",
-    "evaluation.executors": "LocalPool Serial",
     "evaluation.plan": "Plan",
     "evaluation.plan_file": "read_plan",
     "evaluation.run": "DryRun Evaluation Summary dry_run evaluate",
+    "executors": "LocalPool Serial",
     "guard.bench": "Timing bench",
+    "guard.detect": "Detection detect",
     "guard.fit": "fit_guard",
     "guard.guard": "Guard load_guard",
     "guard.protect": "protect recalibrate",

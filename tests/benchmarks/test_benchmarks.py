@@ -12,9 +12,11 @@ import torch
 from torch import nn
 
 import benfourier as bf
-from benchmarks import kills
+from benchmarks import kills, scaling
 from benchmarks.case import Case, Environment, load, merge, save, table
 from benchmarks.fidelity import Comparison, row
+from benchmarks.service import noise_guard
+from benchmarks.setup import NETWORKS
 from benfourier.data.formats import embedded
 from benfourier.store import artifact
 
@@ -117,3 +119,34 @@ def test_a_killed_training_is_resumed_and_compared(tmp_path: Path) -> None:
     middle = 0.8 * (time.monotonic() - start)
     outcome = kills.disturb(verb, whole, tmp_path / "killed", middle, np.random.default_rng(0))
     assert outcome in ("killed 1 of 1 processes: equal", "ended before")
+
+
+def test_each_free_worker_takes_the_next_task_and_the_last_one_bounds_a_schedule() -> None:
+    tasks = [scaling.Job(name, seconds) for name, seconds in (("a", 4.0), ("b", 1.0), ("c", 2.0), ("d", 3.0))]
+    assert scaling.makespan(tasks, 2) == (6.0, tasks[3])  # b and c, then d, beside a
+    assert scaling.makespan(tasks, 100) == (4.0, tasks[0])
+    assert scaling.makespan(tasks, 1)[0] == 10.0
+
+
+def test_a_plan_is_played_through_with_the_costs_of_its_ledger() -> None:
+    plan, ledger = ROOT / "experiments" / "cifar10.toml", ROOT / "experiments" / "results" / "cifar10.jsonl"
+    chosen = bf.read_plan(plan, scale="paper", data_dir=Path("data"))
+    attacks, fits = scaling.jobs(chosen, ledger)
+    assert len(fits) == len({job.name for job in fits})
+    assert all(job.seconds > 0 for job in attacks + fits)
+    hours = [case.figures["hours"] for case in scaling.schedule_cases(plan, ledger, "paper", 32)]
+    assert hours == sorted(hours, reverse=True)
+    longest = max(job.seconds for job in fits) / 3600
+    assert hours[-1] >= longest
+
+
+def test_images_of_the_detect_benchmark_have_equal_scores_in_two_folders(tmp_path: Path) -> None:
+    guard = noise_guard(NETWORKS["cifar-resnet20"])
+    source = scaling.write_images(tmp_path / "images.parquet", guard, 20)
+    watched = scaling.Watched(bf.Serial())
+    bf.detect(guard, source, tmp_path / "a", executor=watched, chunk=5, show_progress=False)
+    bf.detect(guard, source, tmp_path / "b", batch=4, show_progress=False)
+    assert scaling.largest_difference(tmp_path / "a", tmp_path / "b") <= scaling.TOLERANCE
+    assert watched.peak > 1e7
+    watched.times[:] = [0.0, 1.0, 2.0, 3.0]
+    assert watched.speed(20, 1) == 5.0

@@ -10,10 +10,10 @@ import torch
 from benfourier.data import open_source
 from benfourier.errors import InputError
 from benfourier.evaluation.evaluation_data import EvaluationData
-from benfourier.evaluation.executors import LocalPool, Serial
 from benfourier.evaluation.plan_file import read_plan
 from benfourier.evaluation.prepare import AttackChunk, attack_chunk, attack_images, open_images
 from benfourier.evaluation.studies.study import data_parts
+from benfourier.executors import LocalPool, Serial
 from benfourier.models.weights import weights_digest
 from benfourier.store.cache import Cache, open_cache
 from benfourier.store.records import AttackSummary

@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 import pytest
 import torch
 
-from benfourier.evaluation.executors import LocalPool, Shared, TaskFailure
 from benfourier.evaluation.plan_file import read_plan
 from benfourier.evaluation.prepare import AttackChunk
 from benfourier.evaluation.run import Evaluation, Summary, dry_run, evaluate
+from benfourier.executors import LocalPool, Shared, TaskFailure
 from benfourier.store.ledger import read, records
 from benfourier.store.records import (
     AttackSummary,

@@ -7,9 +7,9 @@ from torch import nn
 
 import benfourier as bf
 from benfourier.evaluation.evaluation_data import EvaluationData
-from benfourier.evaluation.executors import Serial
 from benfourier.evaluation.plan_file import read_plan
 from benfourier.evaluation.prepare import attack_images, open_images
+from benfourier.executors import Serial
 from benfourier.store.cache import open_cache
 
 PLAN = """

@@ -7,12 +7,12 @@ import pytest
 from tools.architecture import count, cycles, load, main, number, participle, vague_names
 
 LIMITS = {  # lower a limit when its count falls; raise one only with the reason beside it
-    "modules": 156,  # the detectors `views`, `second-opinion`, `odds` and `feature-squeezing`, and those below
+    "modules": 158,  # the detectors `views`, `second-opinion`, `odds` and `feature-squeezing`, and those below
     # two more: changes of clean images, and outcomes apart from trials; six more for `protect`: its inputs, the rule
     # of unfamiliar images, the card as a record, its measuring and its rates; one for the first screen of a report;
     # three for the card as a page, for the records of transformers, torchvision and timm, and for the check of labels;
-    # one for the devices that networks run on
-    "modules without entries": 118,
+    # one for the devices that networks run on, and two for verdicts on many images and for clusters
+    "modules without entries": 120,
     # the aim was 18 000; what is left over it are features, their checks and their messages. Since then 230 more for
     # `views`, 820 for three detectors, the default mixture, protocols with unseen attacks and 8-bit attacks, 80 for
     # views without attacks, 1160 for `protect`, the card, `calibrate` and the second rule of a guard, and 260 for the
@@ -22,8 +22,10 @@ LIMITS = {  # lower a limit when its count falls; raise one only with the reason
     # attacks of Foolbox that find no start, 80 for images of other kinds on the card, and 95 for a service that goes on
     # when counters, threads or the clock fail and whose scores can be kept from depending on the batch;
     # 37 for bars that move while an attack takes minutes; 45 for coarse views, and 181 for networks on a GPU: an option
-    # of every verb, learned tensors on the network's device, and its generators
-    "lines": 24086,
+    # of every verb, learned tensors on the network's device, and its generators; 792 for verdicts on many images and
+    # for clusters; 65 for files of guards that are checked entry by entry; 75 for a call of protect that is never
+    # silent, for cards that warn, and for classes by name
+    "lines": 24990,
     "longest module": 400,
     # 5 more: the bound of the bins counts rounding, and the torch kernel multiplies matrices; 13 more for the notice
     # that the kernel compiles

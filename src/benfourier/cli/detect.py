@@ -1,4 +1,4 @@
-"""`benfourier detect`: verdicts on image files."""
+"""`benfourier detect`: verdicts on image files, printed, or written to Parquet files if they are many."""
 
 import sys
 from collections.abc import Iterable, Iterator
@@ -11,18 +11,19 @@ import typer
 
 import benfourier as bf
 from benfourier.cli import options, output
-from benfourier.errors import ClassifierError, ImageError
+from benfourier.errors import ClassifierError, ImageError, OptionError
 
 STDIN, STDIN_NAME = "-", "standard input"
+MOST_FAILURES = 20  # that are printed
 
 
 def detect(
     guard: options.Guard,
     images: Annotated[
-        list[Path],
+        list[str],
         typer.Argument(
             help="Image files, folders of them, patterns such as `photos/**/*.png`, or `-` for names (or one image) on "
-            "standard input.",
+            "standard input. With --out one of these, a Parquet file of images, or an address such as `s3://bucket/a`.",
         ),
     ],
     model: options.Model,
@@ -32,6 +33,18 @@ def detect(
     second_model: options.SecondModel = None,
     rate: options.OtherRate = None,
     batch: Annotated[int, typer.Option("--batch", help="Images at once.")] = 16,
+    out: Annotated[
+        str | None, typer.Option("--out", "-o", help="Folder for Parquet files; the same command goes on with it.")
+    ] = None,
+    chunk: Annotated[int | None, typer.Option("--chunk", help="With --out: images per file. [default: 1024]")] = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", help="With --out: processes, one thread each. [default: this one]")
+    ] = None,
+    executor: options.Executor = "local",
+    address: options.Address = None,
+    task_cpus: options.TaskCpus = None,
+    task_gpus: options.TaskGpus = None,
+    task_memory: options.TaskMemory = None,
     device: options.Device = None,
     json: options.Json = False,
 ) -> None:
@@ -39,7 +52,18 @@ def detect(
 
     Example: `benfourier detect guard.bf photos/ -m lid-mnist -w lid-mnist.safetensors`
     """
+    ray = options.ray_options(executor, workers, address, task_cpus, task_gpus, task_memory)
+    if out is None and (ray is not None or workers is not None or chunk is not None):
+        raise OptionError("executor, workers and chunk are for many images; name a folder for verdicts with --out")
+    if out is not None and len(images) != 1:
+        raise OptionError(f"there are {len(images)} sources; with --out give one, such as a folder or a pattern")
+    place = options.executor_from(workers or 1) if ray is None else bf.RayDataExecutor(**ray)
     loaded = options.guard_from(guard, model, weights, digest, classes, second_model, rate, device)
+    if out is not None:
+        with output.resumable(lambda: f"{out} holds what was done, and the same command goes on from there"):
+            result = bf.detect(loaded, images[0], out, executor=place, batch=batch, chunk=chunk or 1024)
+        _print_detection(result, json=json)
+        return
     unreadable: list[bf.UnreadableImage] = []
     records: list[dict[str, Any]] = []
     rejected = False
@@ -57,6 +81,24 @@ def detect(
         output.print_unreadable(unreadable)
     if rejected or unreadable:
         raise typer.Exit(output.ADVERSARIAL if rejected else output.INCOMPLETE)
+
+
+def _print_detection(detection: "bf.Detection", *, json: bool) -> None:
+    """Prints what was written, and leaves with the code for it."""
+    if json:
+        output.print_json(asdict(detection))
+    else:
+        typer.echo(
+            f"{detection.out}: {detection.images} images, {detection.rejected} rejected, {detection.unreadable} not "
+            f"readable; looked at {detection.new} now, left out {detection.duplicates} repeated ids"
+        )
+        output.print_unreadable(detection.first_unreadable)
+        for failure in detection.failures[:MOST_FAILURES]:
+            typer.echo(f"failed: {failure}", err=True)
+        if detection.failures:
+            typer.echo("the same command tries again what failed", err=True)
+    if detection.rejected or detection.unreadable or detection.failures:
+        raise typer.Exit(output.ADVERSARIAL if detection.rejected else output.INCOMPLETE)
 
 
 def _verdicts(
@@ -107,15 +149,15 @@ def verdict_line(name: str, verdict: "bf.Verdict") -> str:
     return f"{name}: {verdict.reason or 'accepted'}, label {label}, {numbers}"
 
 
-def _image_inputs(words: Iterable[Path], unreadable: "list[bf.UnreadableImage]") -> Iterator[Path | bytes]:
+def _image_inputs(words: Iterable[str], unreadable: "list[bf.UnreadableImage]") -> Iterator[Path | bytes]:
     """Yields the image files that words name, or the content of one; adds words that name nothing to unreadable.
 
     Words are files, folders, patterns, or `-` for standard input, which holds names of these, one per line or with NUL
     between, or one image.
     """
     for word in words:
-        if str(word) != STDIN:
-            yield from _files_of(word, unreadable)
+        if word != STDIN:
+            yield from _files_of(Path(word), unreadable)
             continue
         content = sys.stdin.buffer.read()
         try:

@@ -24,6 +24,11 @@ def evaluate(
         typer.Option("--workers", help="Processes, one thread each. [default: one per core, or one on a GPU]"),
     ] = None,
     only: Annotated[str | None, typer.Option("--only", help="One protocol, without the studies.")] = None,
+    executor: options.Executor = "local",
+    address: options.Address = None,
+    task_cpus: options.TaskCpus = None,
+    task_gpus: options.TaskGpus = None,
+    task_memory: options.TaskMemory = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the plan and list its trials.")] = False,
     device: options.Device = None,
     json: options.Json = False,
@@ -34,9 +39,10 @@ def evaluate(
 
     Example: `benfourier evaluate mnist.toml --workers 2`
     """
-    if workers is None and device not in (None, "cpu"):
+    if executor == "local" and workers is None and device not in (None, "cpu"):
         workers = 1  # processes would share the memory of one GPU
-    executor = options.executor_from(workers)
+    ray = options.ray_options(executor, workers, address, task_cpus, task_gpus, task_memory)
+    place = options.executor_from(workers) if ray is None else bf.RayExecutor(**ray)
     chosen = bf.read_plan(plan, scale=scale, data_dir=data_dir)
     if only is not None:
         check_choice("only", only, chosen.protocols)
@@ -46,7 +52,7 @@ def evaluate(
         _print_dry_run(chosen, bf.dry_run(chosen, file, only=only), file, json=json)
         return
     with output.resumable(lambda: f"{file} holds what was done, and the same command goes on from there"):
-        summary = bf.evaluate(chosen, file, executor=executor, only=only, device=device).summary
+        summary = bf.evaluate(chosen, file, executor=place, only=only, device=device).summary
     _print_summary(summary, json=json)
     if summary.failures:
         raise typer.Exit(output.INCOMPLETE)

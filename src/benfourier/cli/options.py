@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 import benfourier as bf
-from benfourier.errors import OptionError
+from benfourier.errors import OptionError, check_choice, check_number
 
 Model = Annotated[
     str,
@@ -46,6 +46,14 @@ Device = Annotated[
 ]
 Threads = Annotated[int | None, typer.Option("--threads", help="That torch may use. [default: as it is set]")]
 Strict = Annotated[bool, typer.Option("--strict", help="Stop at the first image that cannot be read.")]
+Executor = Annotated[str, typer.Option("--executor", help="Where tasks run: `local`, or `ray` for a Ray cluster.")]
+Address = Annotated[
+    str | None,
+    typer.Option("--address", help="Of a Ray cluster, such as `10.0.0.1:6379`. [default: the one of this machine]"),
+]
+TaskCpus = Annotated[float | None, typer.Option("--task-cpus", help="CPUs that Ray reserves for a task. [default: 1]")]
+TaskGpus = Annotated[float | None, typer.Option("--task-gpus", help="GPUs, the same. [default: 0]")]
+TaskMemory = Annotated[float | None, typer.Option("--task-memory", help="Memory in GB, the same. [default: no limit]")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 Seed = Annotated[int, typer.Option("--seed", help="Of all random draws.")]
 
@@ -124,6 +132,22 @@ def _parse_classes(text: str | None) -> int | list[str] | None:
         return int(text)
     except ValueError as error:
         raise OptionError(f"classes is {text!r}; it must be a number, or names such as cat,dog", "classes") from error
+
+
+def ray_options(
+    executor: str, workers: int | None, address: str | None, cpus: float | None, gpus: float | None, gb: float | None
+) -> dict[str, Any] | None:
+    """Returns the options of an executor on Ray, None for a local one; options of the other kind are refused."""
+    check_choice("executor", executor, ("local", "ray"))
+    memory = None if gb is None else int(check_number("task-memory", gb, above=0) * 1e9)
+    every = {"address": address, "num_cpus": cpus, "num_gpus": gpus, "memory": memory}
+    chosen = {name: value for name, value in every.items() if value is not None}
+    if executor == "ray" and workers is not None:
+        raise OptionError(f"workers is {workers}, but Ray has as many as its cluster; leave it out")
+    if executor == "local" and chosen:
+        name, value = next(iter(chosen.items()))
+        raise OptionError(f"{name} is {value!r}, but the executor is local; add --executor ray")
+    return chosen if executor == "ray" else None
 
 
 def parse_numbers(name: str, text: str | None) -> list[float] | None:

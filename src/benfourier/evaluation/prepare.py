@@ -23,9 +23,9 @@ from benfourier.data.sources import Source
 from benfourier.data.splits import Indices, stratified_order
 from benfourier.errors import InputError
 from benfourier.evaluation.evaluation_data import EvaluationData
-from benfourier.evaluation.executors import Executor, SavedFolder
 from benfourier.evaluation.network import Device, OpenNetwork, open_network
 from benfourier.evaluation.plan import AttackPlan, Plan
+from benfourier.executors import Executor, SavedFolder
 from benfourier.metrics.intervals import clopper_pearson
 from benfourier.models.classifier import Classifier
 from benfourier.models.images import load_images

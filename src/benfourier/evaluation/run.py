@@ -19,7 +19,6 @@ from benfourier import progress
 from benfourier.detectors.method import FitData
 from benfourier.errors import BenfourierError
 from benfourier.evaluation.evaluation_data import EvaluationData
-from benfourier.evaluation.executors import Executor, SavedFolder, Serial, TaskFailure
 from benfourier.evaluation.network import check_files, new_classifier
 from benfourier.evaluation.outcomes import inputs_record, run_task
 from benfourier.evaluation.plan import Plan
@@ -27,6 +26,7 @@ from benfourier.evaluation.prepare import attack_images, open_images, work_folde
 from benfourier.evaluation.studies import STUDIES
 from benfourier.evaluation.studies.study import run_jobs
 from benfourier.evaluation.trials import Trial, trials, versions
+from benfourier.executors import Executor, SavedFolder, Serial, TaskFailure
 from benfourier.models.device import check_device
 from benfourier.store.artifact import digest_of
 from benfourier.store.cache import Cache, open_cache

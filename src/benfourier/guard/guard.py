@@ -32,12 +32,9 @@ from benfourier.store.vocabulary import SECOND
 
 KIND = "benfourier-guard"
 SCHEMA = artifact.SCHEMAS[KIND]
-TINY = np.finfo(np.float64).tiny
-CALIBRATION = {  # arrays of a guard's file, under calibration/
-    "scores": ArrayRule("n"),
-    "unfamiliarity": ArrayRule("n"),
-    "mean": ArrayRule("D"),
-    "deviation": ArrayRule("D", above=-TINY),  # 0 for features that never vary
+CALIBRATION = {  # arrays of a guard's file, under calibration/; features that never vary have deviation 0
+    **dict.fromkeys(("scores", "unfamiliarity"), ArrayRule("n")),
+    **{"mean": ArrayRule("D"), "deviation": ArrayRule("D", above=-1e-300)},
 }
 RULES = 2  # a verdict has two: the detector's score, and how unfamiliar an image is
 KNOWN = 3  # every third clean image says what is familiar, unless others do; the rest sets the thresholds
@@ -304,10 +301,10 @@ def load_guard(
     detector = detector_from_state(path, manifest, arrays, classifier, supplied)
     try:
         threshold = record_from_state(Threshold, manifest["threshold"])
-        sizes = {"D": int(detector.summary["features"])}
-        for name, rule in CALIBRATION.items():
-            rule.check(f"calibration/{name}", torch.from_numpy(arrays[f"calibration/{name}"]), sizes)
-        calibration = Calibration(*(arrays[f"calibration/{name}"] for name in CALIBRATION))
+        columns, sizes = [arrays[f"calibration/{name}"] for name in CALIBRATION], {"D": detector.summary["features"]}
+        for (name, rule), column in zip(CALIBRATION.items(), columns, strict=True):
+            rule.check(name, torch.from_numpy(column), sizes)
+        calibration = Calibration(*columns)
         familiarity = Familiarity.from_state(classifier, join_state(manifest["familiarity"], arrays), {})
         card = None if manifest["card"] is None else GuardCard.from_json(manifest["card"])
         guard = Guard(detector, familiarity, calibration, threshold.rate, card)

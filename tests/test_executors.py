@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 import pytest
 
 from benfourier.errors import OptionError
-from benfourier.evaluation.executors import Executor, LocalPool, SavedFolder, Serial, TaskFailure
+from benfourier.executors import Executor, LocalPool, SavedFolder, Serial, TaskFailure
 
 EXECUTORS = [Serial(), LocalPool(2)]
 T = TypeVar("T")
@@ -137,8 +137,8 @@ def test_a_process_does_not_outlive_its_killed_parent(tmp_path: Path) -> None:
     ticks, file = tmp_path / "ticks", tmp_path / "parent.py"
     ticks.touch()
     file.write_text(
-        "from benfourier.evaluation.executors import LocalPool\n"
-        "from tests.evaluation.test_executors import InMemory, tick\n"
+        "from benfourier.executors import LocalPool\n"
+        "from tests.test_executors import InMemory, tick\n"
         f"if __name__ == '__main__': list(LocalPool(1).run(tick, InMemory(None), [{str(ticks)!r}]))\n",
         encoding="utf-8",
     )

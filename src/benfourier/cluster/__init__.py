@@ -1,0 +1,1 @@
+"""Evaluations and verdicts on a Ray cluster; the only package that imports Ray."""
