@@ -27,7 +27,15 @@ from benfourier.service import schemas
 from benfourier.service.engine import CheckOutcome, Engine
 from benfourier.service.http_errors import BODY_ERRORS, error_responses
 from benfourier.service.settings import Settings
-from benfourier.service.uploads import CHUNK, Pieces, check_content_type, find_piece, parse_json, split_data
+from benfourier.service.uploads import (
+    CHUNK,
+    Pieces,
+    check_content_type,
+    check_deadline,
+    find_piece,
+    parse_json,
+    split_data,
+)
 from benfourier.version import __version__
 
 TAGS: list[Any] = ["Open Inference Protocol"]
@@ -131,7 +139,8 @@ def _model_router(engine: Engine, prefix: str, dependencies: Sequence[Any]) -> A
         """Judges images: label, accepted, score and threshold of each."""
         check_content_type(request.headers, CONTENT_TYPES)
         classifier = engine.current.guard.classifier
-        call = await engine.read(request, lambda body: read_call(body, length, classifier, engine.settings))
+        options = (length, classifier, engine.settings, request.state.deadline)
+        call = await engine.read(request, lambda body, _: read_call(body, *options))
         return write_response(await engine.check(call.images, request), call, name)
 
     return router
@@ -146,7 +155,9 @@ class InferCall:
     outputs: tuple[tuple[str, bool], ...]  # names of the outputs to send, and whether as bytes
 
 
-def read_call(body: bytearray, header: str | None, classifier: Classifier, settings: Settings) -> InferCall:
+def read_call(
+    body: bytearray, header: str | None, classifier: Classifier, settings: Settings, deadline: float
+) -> InferCall:
     """Returns the request in an unpacked body, or raises an HTTP error.
 
     The header is Inference-Header-Content-Length; None if the body is JSON only.
@@ -166,7 +177,7 @@ def read_call(body: bytearray, header: str | None, classifier: Classifier, setti
     elif len(binary):
         raise HTTPException(400, f"{len(binary)} bytes follow the JSON, and no input has a binary_data_size")
     else:
-        values = _json_values(tensor, body, pieces)
+        values = _json_values(tensor, body, pieces, deadline)
     try:
         if values.dtype == np.uint8 and len(values):
             # one by one: the conversion takes several times its images
@@ -235,7 +246,7 @@ def _binary_values(tensor: schemas.RequestInput, binary: memoryview) -> NDArray[
         return values if tensor.datatype == "UINT8" else values.astype(np.float32)  # a copy, aligned for torch
 
 
-def _json_values(tensor: schemas.RequestInput, body: bytearray, pieces: Pieces) -> NDArray[Any]:
+def _json_values(tensor: schemas.RequestInput, body: bytearray, pieces: Pieces, deadline: float) -> NDArray[Any]:
     """The numbers of the input's data, in its shape: uint8, or else float32."""
     if tensor.data is None:
         raise HTTPException(400, "the input has neither data nor a binary_data_size; it must have one of them")
@@ -252,6 +263,7 @@ def _json_values(tensor: schemas.RequestInput, body: bytearray, pieces: Pieces) 
     sizes = [math.prod(tensor.shape[-axes:]) for axes in (1, 2, 3, 4)] if nested else [total]
     values, filled = np.empty(total, np.uint8 if whole else np.float32), 0
     while begin < end:  # in pieces of about CHUNK bytes, split at commas
+        check_deadline(deadline)
         comma = body.find(b",", min(begin + CHUNK, end), end)
         stop = end if comma < 0 else comma
         if stop - begin > MAX_PIECE or NUMBERS.fullmatch(body, begin, stop) is None:
