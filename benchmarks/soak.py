@@ -116,7 +116,8 @@ class Clients:
     def leave_early(self, draw: random.Random) -> None:
         """Sends a request, or a part of it, and is killed."""
         body = json.dumps({"inputs": [self._tensor(list(range(8)))]}).encode()
-        head = f"POST {INFER} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+        fields = f"Host: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+        head = f"POST {INFER} HTTP/1.1\r\n{fields}\r\n\r\n".encode()
         with suppress(OSError), socket.create_connection((self.host, self.port), timeout=10) as victim:
             victim.sendall((head + body)[: draw.choice([len(head) - 5, len(head) + 99, len(head) + len(body)])])
             victim.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset, as at kill -9

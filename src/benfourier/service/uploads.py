@@ -35,8 +35,8 @@ def check_content_type(headers: Headers, allowed: Sequence[str]) -> str:
     """Returns the content type without its parameters, or raises 415."""
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in allowed:
-        names = ", ".join(name for name in allowed if name)
-        raise HTTPException(415, f"the content type is {kind!r}; allowed: {names}")
+        problem = f"the content type is {kind!r}" if kind else "the request has no content type"
+        raise HTTPException(415, f"{problem}; allowed: {', '.join(allowed)}; send the header Content-Type")
     return kind
 
 
