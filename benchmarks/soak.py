@@ -19,13 +19,16 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from http.client import HTTPConnection, HTTPException
+from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event, Thread
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 import benfourier as bf
 from benchmarks.service import noise_guard
@@ -100,6 +103,9 @@ class Clients:
             gzip.compress(b'{"outputs":[' + b'{"name":"a"},' * parts, 1): {"Content-Encoding": "gzip"},
             b'{"inputs":' + b"[" * draw.randrange(10**5): {},
             right.replace(b"0.", b"7.", 9): {},
+            _form(draw.choice([64, 1000, 4096]), draw.randint(1, 60)): {
+                "Content-Type": "multipart/form-data; boundary=b"
+            },
         }
         body, headers = draw.choice(list(kinds.items()))
         status, _ = self.ask("POST", draw.choice([INFER, "/v1/check"]), body, **headers)
@@ -110,7 +116,8 @@ class Clients:
     def leave_early(self, draw: random.Random) -> None:
         """Sends a request, or a part of it, and is killed."""
         body = json.dumps({"inputs": [self._tensor(list(range(8)))]}).encode()
-        head = f"POST {INFER} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+        fields = f"Host: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+        head = f"POST {INFER} HTTP/1.1\r\n{fields}\r\n\r\n".encode()
         with suppress(OSError), socket.create_connection((self.host, self.port), timeout=10) as victim:
             victim.sendall((head + body)[: draw.choice([len(head) - 5, len(head) + 99, len(head) + len(body)])])
             victim.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset, as at kill -9
@@ -166,6 +173,15 @@ def main() -> int:
     grown = figures["final MB"] > MOST_GROWTH * figures["MB after a minute"]
     wrong = sum(figures[name] for name in ("5xx", "lost", "mixed", "no answer", "broken, taken", "exit code"))
     return int(grown or wrong > 0 or figures["faults in the log"] > 0)
+
+
+@cache
+def _form(side: int, count: int) -> bytes:
+    """A small form with files of large images, which are not of the network's size."""
+    content = BytesIO()
+    Image.new("RGBA", (side, side), (9, 9, 9, 255)).save(content, "PNG")
+    head = b'--b\r\nContent-Disposition: form-data; name="images"; filename="a.png"\r\n\r\n'
+    return (head + content.getvalue() + b"\r\n") * count + b"--b--\r\n"
 
 
 def _load(clients: Clients, process: int, seconds: float) -> dict[str, float]:

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from benfourier.data.image_files import read_image, read_size
+from benfourier.data.image_files import count_pixels, read_image, read_size
 from benfourier.errors import ImageError, OptionError
 
 HEIGHT, WIDTH = 11, 17
@@ -253,6 +253,28 @@ def test_pixel_limit_is_the_largest_size_allowed(tmp_path: Path) -> None:
     assert read_image(path, 3, pixel_limit=HEIGHT * WIDTH).shape == COLOUR.shape
     message = refused(path, pixel_limit=HEIGHT * WIDTH - 1)
     assert f"{WIDTH}×{HEIGHT} pixels; at most {HEIGHT * WIDTH - 1} are allowed" in message
+
+
+def test_a_file_whose_decoding_takes_more_than_the_memory_allowed_is_refused_before(tmp_path: Path) -> None:
+    pixels = HEIGHT * WIDTH
+    for name, mode, size in (("a.png", "RGB", 10), ("a.jpg", "CMYK", 12), ("a.webp", "RGB", 16)):
+        path = saved(tmp_path, name, Image.fromarray(COLOUR).convert(mode))
+        assert read_image(path, 3, memory_limit=size * pixels).shape == COLOUR.shape
+        assert f"may take {size * pixels} bytes to decode" in refused(path, memory_limit=size * pixels - 1)
+
+
+def test_a_tile_larger_than_the_picture_in_it_counts_as_its_pixels(tmp_path: Path) -> None:
+    entries = {256: (4, [8]), 257: (4, [8]), 258: (3, [8]), 259: (3, [8]), 262: (3, [1]), 277: (3, [1])}
+    path = tmp_path / "a.tif"
+    path.write_bytes(tiff({**entries, 322: (4, [16384]), 323: (4, [16384]), 324: (4, [0]), 325: (4, [9])}, b""))
+    assert "states 16384×16384 pixels" in refused(path)
+
+
+def test_a_picture_of_another_size_is_refused_by_its_header_where_none_is_resampled(tmp_path: Path) -> None:
+    path = tmp_path / "a.png"
+    path.write_bytes(png(8000, 8000, 8, 2, b""))  # without its pixels
+    assert count_pixels(path) == 8000 * 8000
+    assert "the image is 8000×8000, not 8×8" in refused(path, size=(8, 8))
 
 
 def test_missing_file_is_refused(tmp_path: Path) -> None:

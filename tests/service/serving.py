@@ -35,6 +35,7 @@ SETTINGS = Settings(
     max_queue=4096,
 )
 INFER = "/v2/models/guard/infer"
+IN_JSON = {"Content-Type": "application/json"}
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,12 @@ def in_bytes(values: NDArray[Any], datatype: str = "FP32", **changes: Any) -> tu
     text = json.dumps({"inputs": [{**tensor, "parameters": {"binary_data_size": len(content)}, **changes}]}).encode()
     headers = {"Inference-Header-Content-Length": str(len(text)), "Content-Type": "application/octet-stream"}
     return text + content, headers
+
+
+def head(length: int) -> bytes:
+    """The head of a request of the protocol in JSON, as it goes over the wire."""
+    kind = "Host: 127.0.0.1\r\nContent-Type: application/json"
+    return f"POST {INFER} HTTP/1.1\r\n{kind}\r\nContent-Length: {length}\r\n\r\n".encode()
 
 
 def outputs(answer: httpx.Response) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.service.serving import INFER, SETTINGS, Served, asked, clean, in_bytes, png
+from tests.service.serving import IN_JSON, INFER, SETTINGS, Served, asked, clean, in_bytes, png
 from tests.service.test_limits import bomb
 
 COUNT = 1000
@@ -23,7 +23,8 @@ OCTETS = {"Content-Type": "application/octet-stream"}
 
 
 def to_infer(**request: Any) -> Request:
-    return {"url": INFER, **request}
+    kind = {} if "json" in request else IN_JSON
+    return {"url": INFER, **request, "headers": {**kind, **request.get("headers", {})}}
 
 
 def to_check(content: bytes, name: str = "a.png") -> Request:

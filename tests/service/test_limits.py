@@ -27,7 +27,7 @@ from benfourier.errors import OptionError
 from benfourier.service import middleware, oip
 from benfourier.service.middleware import check_origin
 from benfourier.service.settings import Settings, allowed_hosts
-from tests.service.serving import INFER, SETTINGS, Served, asked, clean, in_bytes, png, served
+from tests.service.serving import IN_JSON, INFER, SETTINGS, Served, asked, clean, head, in_bytes, png, served
 
 
 def bomb() -> bytes:
@@ -35,8 +35,8 @@ def bomb() -> bytes:
     small = BytesIO()
     Image.new("L", (1, 1)).save(small, "PNG")
     content = small.getvalue()
-    head = b"IHDR" + struct.pack(">II", 50_000, 50_000) + content[24:29]
-    return content[:12] + head + struct.pack(">I", zlib.crc32(head)) + content[33:]
+    start = b"IHDR" + struct.pack(">II", 50_000, 50_000) + content[24:29]
+    return content[:12] + start + struct.pack(">I", zlib.crc32(start)) + content[33:]
 
 
 def refused(answer: httpx.Response, status: int, *words: str) -> None:
@@ -47,14 +47,15 @@ def refused(answer: httpx.Response, status: int, *words: str) -> None:
 
 def test_a_body_over_the_limit_is_refused_whether_its_length_is_announced_or_not(here: Served) -> None:
     content = b"x" * (SETTINGS.max_body_bytes + 1)
-    refused(here.client.post(INFER, content=content), 413, str(SETTINGS.max_body_bytes))
-    refused(here.client.post(INFER, content=iter([content[:1000], content[1000:]])), 413, str(SETTINGS.max_body_bytes))
+    refused(here.client.post(INFER, content=content, headers=IN_JSON), 413, str(SETTINGS.max_body_bytes))
+    parts = iter([content[:1000], content[1000:]])
+    refused(here.client.post(INFER, content=parts, headers=IN_JSON), 413, str(SETTINGS.max_body_bytes))
 
 
 def test_a_body_that_unpacks_to_more_than_the_limit_is_refused(here: Served) -> None:
     packed = gzip.compress(b"0" * 50 * SETTINGS.max_body_bytes)
     assert len(packed) < SETTINGS.max_body_bytes
-    refused(here.client.post(INFER, content=packed, headers={"Content-Encoding": "gzip"}), 413, "unpacks")
+    refused(here.client.post(INFER, content=packed, headers={**IN_JSON, "Content-Encoding": "gzip"}), 413, "unpacks")
 
 
 def test_more_images_than_allowed_are_refused(here: Served) -> None:
@@ -143,8 +144,22 @@ def test_posts_from_the_services_own_page_are_served(here: Served) -> None:
 
 def test_an_unknown_content_type_or_encoding_is_refused(here: Served) -> None:
     refused(here.client.post(INFER, content=b"a", headers={"Content-Type": "text/html"}), 415, "text/html")
-    refused(here.client.post(INFER, content=b"a", headers={"Content-Encoding": "br"}), 415, "gzip")
+    refused(here.client.post(INFER, content=b"a", headers={**IN_JSON, "Content-Encoding": "br"}), 415, "gzip")
     refused(here.client.post("/v1/check", content=b"a"), 415, "multipart")
+
+
+@pytest.mark.parametrize("kind", ["application/x-www-form-urlencoded", "text/plain", "", None])
+def test_tensors_must_say_that_they_are_json_or_binary(here: Served, kind: str | None) -> None:
+    headers = {} if kind is None else {"Content-Type": kind}
+    text = json.dumps(asked(clean(1)))
+    answer = here.client.post(INFER, content=text, headers=headers)
+    refused(answer, 415, "application/json, application/octet-stream", "send the header Content-Type")
+    content, binary = in_bytes(clean(1).numpy())
+    del binary["Content-Type"]
+    # Triton's client says no more than that bytes follow
+    assert here.client.post(INFER, content=content, headers={**binary, **headers}).status_code == (
+        200 if kind is None else 415
+    )
 
 
 def test_every_answer_has_the_security_headers_and_refusals_have_one_shape(here: Served) -> None:
@@ -190,7 +205,7 @@ def test_an_internal_error_is_logged_and_not_sent_to_the_client(
 def test_a_client_that_sends_its_body_too_slowly_gets_a_408(tmp_path: Path) -> None:
     settings = Settings(timeout_seconds=0.2)
     with served(tmp_path, settings) as service, socket.create_connection(service.place) as slow:
-        slow.sendall(f"POST {INFER} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\nslow".encode())
+        slow.sendall(head(100) + b"slow")
         assert _received(slow).startswith(b"HTTP/1.1 408")
 
 
@@ -205,18 +220,18 @@ def test_the_time_limit_holds_while_a_body_is_parsed(tmp_path: Path, monkeypatch
 
 def test_bodies_that_together_take_too_much_memory_get_a_429(tmp_path: Path) -> None:
     settings = Settings(max_body_bytes=1000, max_memory_bytes=1000)
-    begun = f"POST {INFER} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 999\r\n\r\n".encode() + b"x" * 900
+    begun = head(999) + b"x" * 900
     with served(tmp_path, settings) as service, ExitStack() as opened:
         slow = opened.enter_context(socket.create_connection(service.place))
         slow.sendall(begun)
-        while (answer := service.client.post(INFER, content=b"x" * 900)).status_code != 429:
+        while (answer := service.client.post(INFER, content=b"x" * 900, headers=IN_JSON)).status_code != 429:
             assert answer.status_code == 400
             if select.select([slow], [], [], 0)[0]:  # it came second and got the 429 itself: once more
                 slow = opened.enter_context(socket.create_connection(service.place))
                 slow.sendall(begun)
         assert answer.headers["retry-after"] == "1"
         slow.close()
-        while (answer := service.client.post(INFER, content=b"x" * 900)).status_code != 400:
+        while (answer := service.client.post(INFER, content=b"x" * 900, headers=IN_JSON)).status_code != 400:
             assert answer.status_code == 429
 
 
@@ -233,16 +248,16 @@ def test_bodies_that_together_take_too_much_memory_get_a_429(tmp_path: Path) -> 
 def test_what_is_not_http_gets_the_one_shape_of_errors(here: Served, sent: bytes) -> None:
     with socket.create_connection(here.place) as client:
         client.sendall(sent)
-        head, _, body = _received(client).partition(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 400 ")
+        top, _, body = _received(client).partition(b"\r\n\r\n")
+    assert top.startswith(b"HTTP/1.1 400 ")
     for header in (b"content-type: application/json", b"x-request-id: ", b"x-content-type-options: nosniff"):
-        assert header in head.lower()
+        assert header in top.lower()
     assert list(json.loads(body)) == ["error"]
 
 
 def test_more_requests_than_may_be_served_at_once_get_a_503(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(middleware, "MAX_REQUESTS", 1)
-    begun = f"POST {INFER} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n".encode()
+    begun = head(9)
     with served(tmp_path) as service:
         with socket.create_connection(service.place) as first:
             first.sendall(begun)

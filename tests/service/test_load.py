@@ -15,7 +15,7 @@ from torch import Tensor
 
 import benfourier as bf
 from benfourier.guard.verdicts import Verdicts
-from tests.service.serving import INFER, SETTINGS, Served, asked, attacked, clean, guard, outputs, served
+from tests.service.serving import IN_JSON, INFER, SETTINGS, Served, asked, attacked, clean, guard, head, outputs, served
 
 IMAGES = torch.cat([clean(40), attacked(40)])
 
@@ -38,8 +38,8 @@ def test_200_clients_at_once_each_get_the_answer_to_their_own_image(here: Served
 
 def test_clients_killed_in_the_middle_of_a_request_harm_nobody(here: Served) -> None:
     body = httpx.Request("POST", here.address, json=asked(IMAGES[:8])).read()
-    head = f"POST {INFER} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n".encode()
-    for part in (head[:20], head, head + body[:50], head + body) * 5:
+    start = head(len(body))
+    for part in (start[:20], start, start + body[:50], start + body) * 5:
         with socket.create_connection(here.place) as victim:
             victim.sendall(part)
     before = here.engine.batcher.accepted
@@ -91,7 +91,7 @@ def test_the_images_of_a_client_that_left_the_queue_are_never_judged(
 def _raw(images: Tensor) -> bytes:
     """A whole request as it goes over the wire."""
     body = httpx.Request("POST", "http://a", json=asked(images)).read()
-    return f"POST {INFER} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+    return head(len(body)) + body
 
 
 def _ask_until_it_ends(address: str, content: bytes) -> int:
@@ -100,7 +100,7 @@ def _ask_until_it_ends(address: str, content: bytes) -> int:
     with httpx.Client(base_url=address, timeout=60) as client:
         while True:
             try:
-                answer = client.post(INFER, content=content)
+                answer = client.post(INFER, content=content, headers=IN_JSON)
             except httpx.TransportError:
                 return count
             if answer.status_code == 503:

@@ -15,7 +15,7 @@ from open_inference.openapi.types.inference_request import InferenceRequest
 from tritonclient.http import InferenceServerClient, InferInput, InferRequestedOutput, InferResult
 from tritonclient.utils import InferenceServerException
 
-from tests.service.serving import INFER, Served, asked, attacked, clean, guard, in_bytes, outputs
+from tests.service.serving import IN_JSON, INFER, Served, asked, attacked, clean, guard, in_bytes, outputs
 
 IMAGES = torch.cat([clean(3), attacked(3)])
 
@@ -64,7 +64,7 @@ def test_tritons_client_sends_and_gets_bytes(triton: InferenceServerClient) -> N
 
 def test_tritons_client_sends_and_gets_json(triton: InferenceServerClient) -> None:
     requested = [InferRequestedOutput(name, binary_data=False) for name in ("label", "accepted", "score", "threshold")]
-    agreed(triton.infer("guard", [tensor(IMAGES, binary=False)], outputs=requested))
+    agreed(triton.infer("guard", [tensor(IMAGES, binary=False)], outputs=requested, headers=IN_JSON))
 
 
 @pytest.mark.parametrize("algorithm", ["gzip", "deflate"])
@@ -131,7 +131,11 @@ def test_compressed_json_bodies_are_accepted(here: Served) -> None:
         ("deflate", zlib.compress(text)),
         ("identity", text),
     ):
-        agree(*outputs(here.client.post(INFER, content=content, headers={"Content-Encoding": encoding})).values())
+        agree(
+            *outputs(
+                here.client.post(INFER, content=content, headers={**IN_JSON, "Content-Encoding": encoding})
+            ).values()
+        )
 
 
 def test_a_long_response_is_compressed_for_clients_that_accept_it(here: Served) -> None:
@@ -145,7 +149,7 @@ def test_a_long_response_is_compressed_for_clients_that_accept_it(here: Served) 
 def test_a_deflate_body_without_zlibs_header_is_refused(here: Served) -> None:
     raw = zlib.compressobj(wbits=-15)
     content = raw.compress(json.dumps(asked(IMAGES)).encode()) + raw.flush()
-    answer = here.client.post(INFER, content=content, headers={"Content-Encoding": "deflate"})
+    answer = here.client.post(INFER, content=content, headers={**IN_JSON, "Content-Encoding": "deflate"})
     assert answer.status_code == 400
     assert "no deflate stream" in answer.json()["error"]
 

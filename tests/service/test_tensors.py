@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import math
+import time
 import tracemalloc
 from collections.abc import Callable
 from typing import Any
@@ -31,7 +33,7 @@ def text(data: str, shape: list[int] | None = None, datatype: str = "FP32") -> b
 
 
 def read(body: bytearray) -> InferCall:
-    return read_call(body, None, CLASSIFIER, SETTINGS)
+    return read_call(body, None, CLASSIFIER, SETTINGS, math.inf)
 
 
 def refusal(body: bytearray) -> HTTPException:
@@ -143,6 +145,12 @@ def test_small_bodies_that_unpack_to_many_parts_are_refused_with_little_memory(
 
     # the unpacked body, the room in which it grows by an eighth, and little else
     assert peak(work) < 1.2 * len(whole) + 2**22
+
+
+def test_numbers_are_read_no_further_once_the_time_is_up() -> None:
+    body = text(json.dumps(VALUES.tolist()))
+    with pytest.raises(TimeoutError):
+        read_call(body, None, CLASSIFIER, SETTINGS, time.monotonic() - 1)
 
 
 def test_a_request_takes_at_most_three_times_its_body() -> None:

@@ -35,7 +35,7 @@ def serve(
     ] = False,
     queue: Annotated[int, typer.Option("--queue", help="Images that may wait; further ones get 429.")] = 512,
     max_images: Annotated[int, typer.Option("--max-images", help="In one request.")] = 64,
-    max_pixels: Annotated[int, typer.Option("--max-pixels", help="Of one image.")] = 2**24,
+    max_pixels: Annotated[int, typer.Option("--max-pixels", help="Of all image files of one request.")] = 2**24,
     max_megabytes: Annotated[int, typer.Option("--max-megabytes", help="Of one request.")] = 64,
     seconds: Annotated[float, typer.Option("--timeout", help="Seconds for one request.")] = 30.0,
     token_file: Annotated[

@@ -28,7 +28,10 @@ MAX_GROWTH = 64  # a picture scaled to more pixels than this times its final siz
 PIXEL_LIMIT = 2**26  # 8192×8192, 192 MiB of colour; below the limit at which Pillow itself warns
 
 ORIENTATION = 0x0112  # the EXIF tag
-WIDTH, BITS = 256, 258  # tags of TIFF
+WIDTH, BITS, TILE_WIDTH, TILE_LENGTH = 256, 258, 322, 323  # tags of TIFF
+# Bytes per pixel that reading takes at most: the decoder's picture and its copies, or the coefficients of a progressive
+# JPEG file beside them; WebP's decoder has three pictures of its own.
+READING_BYTES, READING_BYTES_CMYK, READING_BYTES_WEBP = 10, 12, 16
 
 BOMBS = (Image.DecompressionBombError, Image.DecompressionBombWarning)
 # What Pillow's decoders raise on broken files, warnings turned into errors included.
@@ -44,6 +47,7 @@ def read_image(
     *,
     name: str | None = None,  # what messages call it; by default the path, or "the image"
     pixel_limit: int = PIXEL_LIMIT,  # files whose header states more are refused before they are decoded
+    memory_limit: int | None = None,  # files that take more bytes to decode are refused before; None for any
 ) -> NDArray[np.uint8]:
     """Returns the picture in a file, upright, as uint8 (height, width, channels).
 
@@ -54,15 +58,18 @@ def read_image(
         raise OptionError(f"channels is {channels!r}; allowed: 1 for grey, 3 for colour")
     check_whole("pixel_limit", pixel_limit)
     parse_rule(rule, size, "rule")
-    with _open(file, name or ("the image" if isinstance(file, bytes) else str(file))) as image:
-        _check_header(image, pixel_limit)
-        pixels = picture_pixels(ImageOps.exif_transpose(image), channels)
-        return pixels if size is None else resize(pixels, size, rule)
+    with _open(file, name) as image:
+        _check_header(image, pixel_limit, memory_limit)
+        if size is not None and rule == "exact" and size != image.size:  # it may lie on its side
+            _check_exact((image.height, image.width), size)  # before it is decoded
+        ImageOps.exif_transpose(image, in_place=True)  # in place, here and below: a large picture is held once or twice
+        picture = _opaque_picture(image, channels)
+        return _pixels(picture if size is None else _resized(picture, size, rule))
 
 
 def read_size(path: FilePath) -> tuple[int, int]:
     """Returns height and width of the picture in a file, upright, as its header states them."""
-    with _open(path, str(path)) as image:
+    with _open(path) as image:
         _check_header(image, PIXEL_LIMIT)
         on_its_side = image.getexif().get(ORIENTATION) in (5, 6, 7, 8)  # the values that turn it by a quarter
         # newer Pillow versions turn TIFF files when they open them
@@ -70,9 +77,16 @@ def read_size(path: FilePath) -> tuple[int, int]:
         return image.size if on_its_side and not upright else (image.height, image.width)
 
 
+def count_pixels(file: FilePath | bytes, *, name: str | None = None, pixel_limit: int = PIXEL_LIMIT) -> int:
+    """Returns how many pixels decoding a file makes, as its header states; nothing is decoded."""
+    with _open(file, name) as image:
+        return _check_header(image, pixel_limit)
+
+
 @contextmanager
-def _open(source: FilePath | bytes, name: str) -> Iterator[ImageFile]:
+def _open(source: FilePath | bytes, name: str | None = None) -> Iterator[ImageFile]:
     """Yields a file whose header is an image's; whatever its decoder raises becomes an ImageError with its name."""
+    name = name or ("the image" if isinstance(source, bytes) else str(source))
     try:
         with (
             BytesIO(source) if isinstance(source, bytes) else Path(source).open("rb") as file,
@@ -94,17 +108,25 @@ def _open(source: FilePath | bytes, name: str) -> Iterator[ImageFile]:
         raise ImageError(f"{name}: {reason}") from error
 
 
-def _check_header(image: ImageFile, pixel_limit: int) -> None:
-    """Refuses what the header shows to be too large, moving or too deep."""
+def _check_header(image: ImageFile, pixel_limit: int, memory_limit: int | None = None) -> int:
+    """Returns the number of pixels to decode; refuses what the header shows to be too large, moving or too deep."""
     width, height = image.size
+    if isinstance(image, TiffImageFile):  # a tile is decoded whole, however small the picture in it
+        width, height = max(width, image.tag_v2.get(TILE_WIDTH, 0)), max(height, image.tag_v2.get(TILE_LENGTH, 0))
     if width * height > pixel_limit:
         problem = f"its header states {width}×{height} pixels; at most {pixel_limit} are allowed"
         raise ImageError(f"{problem}; shrink it, or raise pixel_limit if you trust it")
+    others = READING_BYTES_CMYK if image.mode == "CMYK" else READING_BYTES
+    needed = width * height * (READING_BYTES_WEBP if image.format == "WEBP" else others)
+    if memory_limit is not None and needed > memory_limit:
+        problem = f"its {width}×{height} pixels may take {needed} bytes to decode; at most {memory_limit} are allowed"
+        raise ImageError(f"{problem}; shrink it, or raise the limit on memory")
     if _has_frames(image):
         raise ImageError("it holds several frames; one is allowed; save the frame you mean as a file of its own")
     if _is_deep(image):
         problem = f"its channels are deeper than 8 bits (mode {image.mode}); 8 bits are allowed"
         raise ImageError(f"{problem}; scale it to 8 bits first, since only you know its range")
+    return width * height
 
 
 def _has_frames(image: ImageFile) -> bool:
@@ -138,18 +160,31 @@ def picture_pixels(image: Image.Image, channels: int | None) -> NDArray[np.uint8
 
     Colour becomes grey by luma for one channel; None takes grey pictures as grey and others as colour.
     """
-    channels = channels or (1 if image.mode in ("1", "L") else 3)
+    return _pixels(_opaque_picture(image, channels or (1 if image.mode in ("1", "L") else 3)))
+
+
+def _opaque_picture(image: Image.Image, channels: int) -> Image.Image:
+    """The picture as "L" for one channel and "RGB" for three; it must be opaque."""
     if image.has_transparency_data:
-        image = image.convert("RGBA")
-        alpha = np.asarray(image.getchannel("A"))
-        clear = int(np.count_nonzero(alpha < 255))
+        image = image if image.mode == "LA" else _converted(image, "RGBA")
+        clear = sum(image.getchannel("A").histogram()[:255])
         if clear:
-            problem = f"{clear} of its {alpha.size} pixels are transparent; only opaque images are allowed"
-            raise ImageError(f"{problem}; flatten it onto a background first")
+            problem = f"{clear} of its {image.width * image.height} pixels are transparent"
+            raise ImageError(f"{problem}; only opaque images are allowed; flatten it onto a background first")
     if image.mode not in ("1", "L"):
-        image = image.convert("RGB")
-    pixels = np.array(image.convert("RGB" if channels == 3 else "L"))
-    return pixels.reshape(*pixels.shape[:2], channels)
+        image = _converted(image, "RGB")
+    return _converted(image, "RGB" if channels == 3 else "L")
+
+
+def _converted(image: Image.Image, mode: str) -> Image.Image:
+    """The picture in a mode; no copy if it has that mode."""
+    image.load()
+    return image if image.mode == mode else image.convert(mode)
+
+
+def _pixels(picture: Image.Image) -> NDArray[np.uint8]:
+    """The values of a picture "L" or "RGB", (height, width, channels)."""
+    return np.array(picture).reshape(picture.height, picture.width, -1)
 
 
 def check_size(size: Any) -> tuple[int, int] | None:
@@ -197,16 +232,27 @@ def resize(pixels: NDArray[np.uint8], size: tuple[int, int], rule: str) -> NDArr
     centre, "stretch" scales both sides. After ":" may follow the side to scale to before the centre is cut out, and
     after another the filter, by default "bilinear": see `parse_rule`.
     """
-    height, width, channels = pixels.shape
-    if (height, width) == size:
+    if pixels.shape[:2] == size:
         return pixels
+    return _pixels(_resized(Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels), size, rule))
+
+
+def _resized(picture: Image.Image, size: tuple[int, int], rule: str) -> Image.Image:
+    """The picture with that height and width."""
+    height, width = picture.height, picture.width
+    if (height, width) == size:
+        return picture
     form = parse_rule(rule, size)
     if form.way == "exact":
-        problem = f"the image is {height}×{width}, not {size[0]}×{size[1]}"
+        _check_exact((height, width), size)
+    return _crop(picture, size, _size_before_cut(height, width, size, form), FILTERS[form.sampling])
+
+
+def _check_exact(actual: tuple[int, int], size: tuple[int, int]) -> None:
+    """Refuses another height and width than the right one."""
+    if actual != size:
+        problem = f"the image is {actual[0]}×{actual[1]}, not {size[0]}×{size[1]}"
         raise ImageError(f'{problem}; resize it, or choose resize="shorter-side-crop" or "stretch"')
-    picture = Image.fromarray(pixels[..., 0] if channels == 1 else pixels)
-    scaled = _crop(picture, size, _size_before_cut(height, width, size, form), FILTERS[form.sampling])
-    return np.asarray(scaled, np.uint8).reshape(*size, channels)
 
 
 def _size_before_cut(height: int, width: int, size: tuple[int, int], rule: ResizeRule) -> tuple[int, int]:

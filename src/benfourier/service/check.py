@@ -38,8 +38,8 @@ def check_router(engine: Engine, *, demo: bool) -> APIRouter:
     )
     async def check(request: Request) -> Response:
         """Judges image files: verdict, label, score, threshold, and the evidence of every layer."""
-        options = (request.headers, engine.current.guard.classifier, engine.settings)
-        names, images = await engine.read(request, lambda body: read_images(body, *options))
+        options = (request.headers, engine.current.guard.classifier, engine.settings, request.state.deadline)
+        names, images = await engine.read(request, lambda body, most: read_images(body, *options, most_pixels=most))
         outcome = await engine.check(images, request)
         # many layers of many images take a while to write: other clients must not wait for it
         content = await engine.in_reader_thread(lambda: _content(names, outcome), request)

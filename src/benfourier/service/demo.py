@@ -82,7 +82,7 @@ def demo_router(engine: Engine, demo: Demo) -> APIRouter:
     async def attack_sample(request: Request) -> schemas.AttackResponse:
         """Attacks a sample; the result has 8-bit pixels, so that the picture shown is the file judged."""
         check_content_type(request.headers, ("application/json",))
-        call = await engine.read(request, lambda body: parse_json(schemas.AttackRequest, body), MAX_JSON)
+        call = await engine.read(request, lambda body, _: parse_json(schemas.AttackRequest, body), MAX_JSON)
         place, classifier = _sample_number(str(call.sample), demo), engine.current.guard.classifier
         images = demo.samples.take([place])
         work = partial(attack, call.attack, classifier, images, eight_bit=True, show_progress=False)

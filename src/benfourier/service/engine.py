@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -27,9 +27,13 @@ from benfourier.service.batcher import Batcher, BatcherClosedError, QueueFullErr
 from benfourier.service.http_errors import UNAVAILABLE, too_many_requests
 from benfourier.service.settings import Settings
 from benfourier.service.telemetry import Metrics, log_count_faults, log_event
-from benfourier.service.uploads import unpack
+from benfourier.service.uploads import LargeRequestError, unpack
 
-READERS = 2  # threads that unpack, parse and decode requests, and write responses
+READERS = 2  # threads that unpack, parse and decode small requests, and write responses
+# Larger requests, by this share of the body limit in bytes or pixels, have one thread of their own: they hold up only
+# each other, and one at a time takes its three times the body limit.
+SMALL_SHARE = 1 / 64
+MOST_PACKING = 1032  # bytes that one of deflate unpacks to at most
 T = TypeVar("T")
 
 
@@ -112,6 +116,7 @@ class Engine:
         self.metrics = Metrics(self._loaded.guard)
         self.batcher = Batcher[CheckOutcome](self._run, settings, self.metrics.count_batch)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="reader")
+        self._large_reader = ThreadPoolExecutor(1, thread_name_prefix="large-reader")
         self._batches: asyncio.Task[None] | None = None
         self.metrics.add_gauge("queue_images", "Images that wait.", lambda: self.batcher.waiting)
         self.metrics.add_gauge("drift_distance", "KS distance of recent scores.", lambda: self.drift.test().distance)
@@ -138,6 +143,7 @@ class Engine:
             self.batcher.close()
             await self._batches
             self._readers.shutdown()
+            self._large_reader.shutdown()
             log_event("stopped", requests=self.batcher.accepted)
 
     async def check(self, images: Sequence[Tensor], request: Request) -> CheckOutcome:
@@ -169,16 +175,25 @@ class Engine:
             self.drift.add(outcome.verdicts.score)
         return outcome
 
-    async def read(self, request: Request, parse: Callable[[bytearray], T], limit: int | None = None) -> T:
-        """Returns what a reader thread parses from an unpacked body of at most limit bytes."""
+    async def read(self, request: Request, parse: Callable[[bytearray, int | None], T], limit: int | None = None) -> T:
+        """Returns what a reader thread parses from an unpacked body of at most limit bytes.
+
+        The second argument of parse is the number of pixels that it may decode, beyond which it raises
+        LargeRequestError; None for any.
+        """
         body, encoding = bytearray(), request.headers.get("content-encoding", "")
         async for chunk in request.stream():  # RequestLimits bounds it
             body += chunk
-        most = limit or self.settings.max_body_bytes
-        return await self.in_reader_thread(lambda: parse(unpack(body, encoding, most)), request)
+        most, small = limit or self.settings.max_body_bytes, int(SMALL_SHARE * self.settings.max_body_bytes)
+        if len(body) * (MOST_PACKING if encoding else 1) <= small:
+            with suppress(LargeRequestError):
+                copy = bytearray(body)
+                return await self.in_reader_thread(lambda: parse(unpack(copy, encoding, most), small), request)
+        async with asyncio.timeout_at(request.state.deadline):
+            return await run_on(self._large_reader, lambda: parse(unpack(body, encoding, most), None))
 
     async def in_reader_thread(self, work: Callable[[], T], request: Request) -> T:
-        """Returns the result of a call that would block the event loop."""
+        """Returns the result of a short call that would block the event loop."""
         async with asyncio.timeout_at(request.state.deadline):
             return await run_on(self._readers, work)
 

@@ -16,7 +16,7 @@ DESCRIPTIONS = {
     404: "There is no such thing.",
     408: "The request did not arrive in time.",
     413: "More bytes, pixels or images than are allowed.",
-    415: "A content type or encoding that is not understood.",
+    415: "A content type that is missing or not allowed here, or an encoding that is not understood.",
     422: "The images cannot be judged.",
     429: "The queue is full; try again after Retry-After seconds.",
     500: "A fault of the server.",

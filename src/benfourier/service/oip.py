@@ -27,14 +27,21 @@ from benfourier.service import schemas
 from benfourier.service.engine import CheckOutcome, Engine
 from benfourier.service.http_errors import BODY_ERRORS, error_responses
 from benfourier.service.settings import Settings
-from benfourier.service.uploads import CHUNK, Pieces, check_content_type, find_piece, parse_json, split_data
+from benfourier.service.uploads import (
+    CHUNK,
+    Pieces,
+    check_content_type,
+    check_deadline,
+    find_piece,
+    parse_json,
+    split_data,
+)
 from benfourier.version import __version__
 
 TAGS: list[Any] = ["Open Inference Protocol"]
 LENGTH = "Inference-Header-Content-Length"
 BYTES = "application/octet-stream"
 JSON = "application/json"
-CONTENT_TYPES = (JSON, BYTES, "application/x-www-form-urlencoded", "")  # curl -d calls every body urlencoded
 MODEL, VERSION = "/v2/models/{model_name}", "/versions/{model_version}"
 BINARY = {"type": "string", "format": "binary"}
 INFER: dict[str, Any] = {
@@ -129,9 +136,12 @@ def _model_router(engine: Engine, prefix: str, dependencies: Sequence[Any]) -> A
     @router.post("/infer", **INFER)
     async def infer(request: Request, length: JsonLength = None) -> Response:
         """Judges images: label, accepted, score and threshold of each."""
-        check_content_type(request.headers, CONTENT_TYPES)
+        # Triton's client names no content type, but the length says that bytes follow; foreign pages cannot send that
+        if "content-type" in request.headers or length is None:
+            check_content_type(request.headers, (JSON, BYTES))
         classifier = engine.current.guard.classifier
-        call = await engine.read(request, lambda body: read_call(body, length, classifier, engine.settings))
+        options = (length, classifier, engine.settings, request.state.deadline)
+        call = await engine.read(request, lambda body, _: read_call(body, *options))
         return write_response(await engine.check(call.images, request), call, name)
 
     return router
@@ -146,7 +156,9 @@ class InferCall:
     outputs: tuple[tuple[str, bool], ...]  # names of the outputs to send, and whether as bytes
 
 
-def read_call(body: bytearray, header: str | None, classifier: Classifier, settings: Settings) -> InferCall:
+def read_call(
+    body: bytearray, header: str | None, classifier: Classifier, settings: Settings, deadline: float
+) -> InferCall:
     """Returns the request in an unpacked body, or raises an HTTP error.
 
     The header is Inference-Header-Content-Length; None if the body is JSON only.
@@ -166,7 +178,7 @@ def read_call(body: bytearray, header: str | None, classifier: Classifier, setti
     elif len(binary):
         raise HTTPException(400, f"{len(binary)} bytes follow the JSON, and no input has a binary_data_size")
     else:
-        values = _json_values(tensor, body, pieces)
+        values = _json_values(tensor, body, pieces, deadline)
     try:
         if values.dtype == np.uint8 and len(values):
             # one by one: the conversion takes several times its images
@@ -235,7 +247,7 @@ def _binary_values(tensor: schemas.RequestInput, binary: memoryview) -> NDArray[
         return values if tensor.datatype == "UINT8" else values.astype(np.float32)  # a copy, aligned for torch
 
 
-def _json_values(tensor: schemas.RequestInput, body: bytearray, pieces: Pieces) -> NDArray[Any]:
+def _json_values(tensor: schemas.RequestInput, body: bytearray, pieces: Pieces, deadline: float) -> NDArray[Any]:
     """The numbers of the input's data, in its shape: uint8, or else float32."""
     if tensor.data is None:
         raise HTTPException(400, "the input has neither data nor a binary_data_size; it must have one of them")
@@ -252,6 +264,7 @@ def _json_values(tensor: schemas.RequestInput, body: bytearray, pieces: Pieces) 
     sizes = [math.prod(tensor.shape[-axes:]) for axes in (1, 2, 3, 4)] if nested else [total]
     values, filled = np.empty(total, np.uint8 if whole else np.float32), 0
     while begin < end:  # in pieces of about CHUNK bytes, split at commas
+        check_deadline(deadline)
         comma = body.find(b",", min(begin + CHUNK, end), end)
         stop = end if comma < 0 else comma
         if stop - begin > MAX_PIECE or NUMBERS.fullmatch(body, begin, stop) is None:

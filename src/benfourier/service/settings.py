@@ -17,7 +17,7 @@ class Settings:
     # of all request bodies together, of the images of one request as the network takes them, and of all in the queue
     max_memory_bytes: int = 2**29
     max_images: int = 64  # in one request
-    max_pixels: int = 2**24  # of one image
+    max_pixels: int = 2**24  # of all image files of one request, or of one image of a tensor
     timeout_seconds: float = 30.0  # for one request, from its head to its response
     max_queue: int = 512  # images in the queue; further ones get 429
     max_batch: int = 32  # images judged at once; a single request may hold more

@@ -3,9 +3,10 @@
 import asyncio
 import base64
 import re
+import time
 import zlib
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import closing
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -14,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException, MultiPartParser
 from torch import Tensor
 
-from benfourier.data.image_files import read_image
+from benfourier.data.image_files import count_pixels, read_image
 from benfourier.errors import ImageError
 from benfourier.models.classifier import Classifier
 from benfourier.models.images import load_images
@@ -34,8 +35,8 @@ def check_content_type(headers: Headers, allowed: Sequence[str]) -> str:
     """Returns the content type without its parameters, or raises 415."""
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in allowed:
-        names = ", ".join(name for name in allowed if name)
-        raise HTTPException(415, f"the content type is {kind!r}; allowed: {names}")
+        problem = f"the content type is {kind!r}" if kind else "the request has no content type"
+        raise HTTPException(415, f"{problem}; allowed: {', '.join(allowed)}; send the header Content-Type")
     return kind
 
 
@@ -116,32 +117,48 @@ def parse_json(kind: type[Model], text: bytearray) -> Model:
         raise HTTPException(400, f"{place}: {first['msg']}; see /openapi.json for what is allowed") from error
 
 
+class LargeRequestError(Exception):
+    """The request needs more time or memory than the threads for small ones may give it."""
+
+
+def check_deadline(deadline: float) -> None:
+    """Raises TimeoutError after a deadline on the event loop's clock; nobody waits for the result any more."""
+    if time.monotonic() > deadline:
+        raise TimeoutError
+
+
 def read_images(
-    body: bytearray, headers: Headers, classifier: Classifier, settings: Settings
+    body: bytearray,
+    headers: Headers,
+    classifier: Classifier,
+    settings: Settings,
+    deadline: float,
+    *,
+    most_pixels: int | None = None,
 ) -> tuple[list[str], list[Tensor]]:
     """Returns the names of the image files in a body, and the images as the classifier takes them, each (C, H, W).
 
-    The body is unpacked; it is cleared. Small files may hold large images: for a network that takes any size, their
-    memory must be bounded too.
+    The body is unpacked; it is cleared. Small files may hold large images, so all headers are read before anything is
+    decoded: pixels take time, and memory for as long as an image is decoded. Images with more pixels than most_pixels
+    together raise LargeRequestError.
     """
     if check_content_type(headers, ("multipart/form-data", "application/json")) == "application/json":
-        files = _json_files(body, settings)
+        files = _json_files(body, settings, deadline)
+        body.clear()
     else:
-        files = asyncio.run(_form_files(body, headers))
-    body.clear()
+        files = asyncio.run(_form_files(body, headers, deadline))
     if not files:
         raise HTTPException(400, f"there is no image; send files in the field {FIELD!r}")
     if len(files) > settings.max_images:
         raise HTTPException(413, f"the request has {len(files)} images; at most {settings.max_images} are allowed")
+    pixels = _check_pixels(files, settings, deadline)
+    if most_pixels is not None and pixels > most_pixels:
+        raise LargeRequestError
     tensors: list[Tensor] = []
     for name, content in files:
-        try:
-            channels, size, rule = classifier.picture_channels or 3, classifier.size, classifier.resize
-            pixels = read_image(content, channels, size, rule, name=name, pixel_limit=settings.max_pixels)
-            tensors.append(load_images(pixels, classifier, layout="NHWC")[0])
-        except ImageError as error:
-            message = str(error)
-            raise HTTPException(422, message if message.startswith(name) else f"{name}: {message}") from error
+        check_deadline(deadline)
+        with _refused(name):
+            tensors.append(_read_tensor(name, content, classifier, settings))
         if sum(tensor.nbytes for tensor in tensors) > settings.max_memory_bytes:
             raise HTTPException(
                 413, f"the images take more than {settings.max_memory_bytes} bytes of memory; send fewer at a time"
@@ -149,11 +166,53 @@ def read_images(
     return [name for name, _ in files], tensors
 
 
-def _json_files(body: bytearray, settings: Settings) -> list[tuple[str, bytes]]:
+def _check_pixels(files: Sequence[tuple[str, bytes]], settings: Settings, deadline: float) -> int:
+    """The number of pixels that the headers of all files state, or an HTTP error if there are too many."""
+    total = 0
+    for name, content in files:
+        check_deadline(deadline)
+        with _refused(name):
+            total += count_pixels(content, name=name, pixel_limit=settings.max_pixels)
+        if total > settings.max_pixels:
+            raise HTTPException(
+                413,
+                f"the images have more than {settings.max_pixels} pixels together, which are allowed in one request; "
+                "send fewer at a time, or start the service with more --max-pixels",
+            )
+    return total
+
+
+def _read_tensor(name: str, content: bytes, classifier: Classifier, settings: Settings) -> Tensor:
+    """The image in a file as the classifier takes it, (C, H, W)."""
+    pixels = read_image(
+        content,
+        classifier.picture_channels or 3,
+        classifier.size,
+        classifier.resize,
+        name=name,
+        pixel_limit=settings.max_pixels,
+        # all files take one body at most, so that a request takes three; some decoders copy the file
+        memory_limit=2 * settings.max_body_bytes - len(content),
+    )
+    return load_images(pixels, classifier, layout="NHWC")[0]
+
+
+@contextmanager
+def _refused(name: str) -> Iterator[None]:
+    """Turns an ImageError in the block into 422 that names the file."""
+    try:
+        yield
+    except ImageError as error:
+        message = str(error)
+        raise HTTPException(422, message if message.startswith(name) else f"{name}: {message}") from error
+
+
+def _json_files(body: bytearray, settings: Settings, deadline: float) -> list[tuple[str, bytes]]:
     """Names and contents of the files in a JSON text."""
     text, pieces = split_data(body, NAME_BYTES * (1 + settings.max_images))
     files = []
     for image in parse_json(CheckRequest, text).images:
+        check_deadline(deadline)
         begin, end = find_piece(image.data, pieces)
         encoded = bytes(memoryview(body)[begin + 1 : end - 1]).replace(b"\\/", b"/")  # some encoders escape slashes
         try:
@@ -177,11 +236,12 @@ class _FormParser(MultiPartParser):
             file.close()
 
 
-async def _form_files(body: bytearray, headers: Headers) -> list[tuple[str, bytes]]:
-    """Names and contents of the files in the field `images` of a form."""
+async def _form_files(body: bytearray, headers: Headers, deadline: float) -> list[tuple[str, bytes]]:
+    """Names and contents of the files in the field `images` of a form; clears the body."""
 
     async def chunks() -> AsyncGenerator[bytes, None]:
         for start in range(0, len(body), CHUNK):
+            check_deadline(deadline)
             yield bytes(body[start : start + CHUNK])
 
     parser = _FormParser(headers, chunks(), max_files=MAX_PARTS, max_fields=MAX_PARTS)
@@ -190,6 +250,7 @@ async def _form_files(body: bytearray, headers: Headers) -> list[tuple[str, byte
             form = await parser.parse()
             if not parser.ended:  # Starlette leaves out the last file without a word
                 raise ValueError("it is cut short")
+            body.clear()  # the parser has a copy of each file, and reading them makes another
             parts = [value for name, value in form.multi_items() if name == FIELD and isinstance(value, UploadFile)]
             return [((part.filename or "")[:200] or "image", await part.read()) for part in parts]
     except (MultiPartException, ValueError) as error:
