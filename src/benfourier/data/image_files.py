@@ -64,7 +64,7 @@ def read_image(
             _check_exact((image.height, image.width), size)  # before it is decoded
         ImageOps.exif_transpose(image, in_place=True)  # in place, here and below: a large picture is held once or twice
         picture = _opaque_picture(image, channels)
-        return _pixels(picture if size is None else _resized(picture, size, rule))
+        return _pixels(picture if size is None else _resize_picture(picture, size, rule))
 
 
 def read_size(path: FilePath) -> tuple[int, int]:
@@ -234,10 +234,10 @@ def resize(pixels: NDArray[np.uint8], size: tuple[int, int], rule: str) -> NDArr
     """
     if pixels.shape[:2] == size:
         return pixels
-    return _pixels(_resized(Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels), size, rule))
+    return _pixels(_resize_picture(Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels), size, rule))
 
 
-def _resized(picture: Image.Image, size: tuple[int, int], rule: str) -> Image.Image:
+def _resize_picture(picture: Image.Image, size: tuple[int, int], rule: str) -> Image.Image:
     """The picture with that height and width."""
     height, width = picture.height, picture.width
     if (height, width) == size:

@@ -109,22 +109,22 @@ def on_device(record: Record, device: torch.device) -> Record:
     copies = _copies.setdefault(record, {})
     if device not in copies:
         with torch.inference_mode(False):  # so that autograd takes the tensors later
-            moved = _moved(record, float64_device(device))
+            moved = _to_device(record, float64_device(device))
         copies[device] = None if moved is record else moved
     return record if copies[device] is None else copies[device]
 
 
-def _moved(value: Any, device: torch.device) -> Any:
+def _to_device(value: Any, device: torch.device) -> Any:
     """A value of a state with the tensors in it on a device; the value itself if nothing is elsewhere."""
     if isinstance(value, Tensor):
         return value.to(device)
     if isinstance(value, tuple):
-        parts = tuple(_moved(part, device) for part in value)
+        parts = tuple(_to_device(part, device) for part in value)
         return value if all(map(operator.is_, parts, value)) else parts
     if not is_dataclass(value):
         return value
     own = {name: getattr(value, name) for name in _declared(type(value))}
-    moved = {name: _moved(one, device) for name, one in own.items()}
+    moved = {name: _to_device(one, device) for name, one in own.items()}
     changed = {name: one for name, one in moved.items() if one is not own[name]}
     return replace(value, **changed) if changed else value  # type: ignore[type-var]
 

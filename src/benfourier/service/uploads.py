@@ -157,7 +157,7 @@ def read_images(
     tensors: list[Tensor] = []
     for name, content in files:
         check_deadline(deadline)
-        with _refused(name):
+        with _name_in_errors(name):
             tensors.append(_read_tensor(name, content, classifier, settings))
         if sum(tensor.nbytes for tensor in tensors) > settings.max_memory_bytes:
             raise HTTPException(
@@ -171,7 +171,7 @@ def _check_pixels(files: Sequence[tuple[str, bytes]], settings: Settings, deadli
     total = 0
     for name, content in files:
         check_deadline(deadline)
-        with _refused(name):
+        with _name_in_errors(name):
             total += count_pixels(content, name=name, pixel_limit=settings.max_pixels)
         if total > settings.max_pixels:
             raise HTTPException(
@@ -198,7 +198,7 @@ def _read_tensor(name: str, content: bytes, classifier: Classifier, settings: Se
 
 
 @contextmanager
-def _refused(name: str) -> Iterator[None]:
+def _name_in_errors(name: str) -> Iterator[None]:
     """Turns an ImageError in the block into 422 that names the file."""
     try:
         yield
