@@ -57,6 +57,7 @@ def test_the_code_in_the_readme_prints_what_the_readme_shows(
 def without_numbers(text: str) -> str:
     """A text with 0 for every number and digest; of a few attacks on other weights perhaps none succeeds."""
     text = re.sub(r"weights [\da-f]{12}", "weights 0", text).replace("none succeeded", "0% (0 to 0), 0 of 0, L2 0")
+    text = text.replace(", more than promised: calibrate with more images", "")  # by chance, once in forty
     return re.sub(r" *[-\d.]+", " 0", text)
 
 
