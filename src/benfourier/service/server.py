@@ -14,6 +14,7 @@ import h11
 import torch
 import uvicorn
 from fastapi import FastAPI
+from PIL import PngImagePlugin
 from torch import nn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -29,6 +30,7 @@ from benfourier.service.telemetry import configure_logging, log_event
 HEAD_SECONDS = 10.0  # time for the head of a request; uvicorn has no limit of its own
 KEEP_ALIVE_SECONDS = 30
 BACKLOG = 2048
+TEXT_BYTES = 2**20  # of a PNG file, unpacked; Pillow's own limit is 64 MiB, and it takes several times as much
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -69,6 +71,7 @@ def serve(
     samples = None if demo is None else load_demo(demo, engine.current.guard.classifier)
     listener = open_socket(host, port)
     configure_logging(log_level)
+    PngImagePlugin.MAX_TEXT_MEMORY = TEXT_BYTES
     shown = f"[{host}]" if ":" in host else host
     log_event("listening", address=f"http://{shown}:{listener.getsockname()[1]}", guard=str(path), demo=demo)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn raises its signal again when it is done
