@@ -2,6 +2,7 @@
 #   docker build -t benfourier .
 #   docker run --read-only --tmpfs /cache -p 8000:8000 -v "$PWD:/data:ro" --user 12345 benfourier \
 #     /data/guard.bf --model lid-mnist --weights /data/lid-mnist.safetensors
+# Machines that reach it by a name, and not by an address or as localhost, need that name: --allow-host guard.example
 # Another base image, such as the same one pinned by its digest: --build-arg BASE=python:3.11-slim@sha256:...
 ARG BASE=python:3.11-slim
 FROM ${BASE}

@@ -59,9 +59,9 @@ class Served:
         return engine
 
 
-def guard(rate: float = 0.1) -> bf.Guard:
+def guard(rate: float = 0.1, resize: str = "exact") -> bf.Guard:
     """The guard of small digits, with names of classes."""
-    classifier = replace(toys().classifier, classes=NAMES)
+    classifier = replace(toys().classifier, classes=NAMES, resize=resize)
     fitted = replace(detector(), classifier=classifier)
     return bf.Guard.calibrated(fitted, toys().tested.clean, rate, known=toys().fitted.clean)
 

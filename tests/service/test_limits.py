@@ -89,7 +89,13 @@ def test_a_tensor_with_too_many_pixels_is_refused_by_its_shape(here: Served) -> 
     refused(here.client.post(INFER, content=content, headers=headers), 413, "pixels")
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:8000", "127.0.0.1.evil.example", "", "[", "localhost."])
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("evil.example", "evil.example:8000", "127.0.0.1.evil.example", "", "[", "localhost.", "192.0.2.1"),
+        *("user@localhost", "localhost#evil", "localhost/", "localhost:1:2", "localhost:x", "[localhost]", "::1"),
+    ],
+)
 def test_a_request_for_another_host_is_refused_in_the_one_shape(here: Served, host: str) -> None:
     for answer in (
         here.client.get("/v1/guard", headers={"Host": host}),
@@ -108,12 +114,22 @@ def test_loopback_names_are_allowed(here: Served, host: str) -> None:
 def test_other_hosts_can_be_allowed() -> None:
     assert allowed_hosts("127.0.0.1", ()) == ("localhost", "127.0.0.1", "::1")
     assert allowed_hosts("192.0.2.1", ("a.example",)) == ("localhost", "127.0.0.1", "::1", "192.0.2.1", "a.example")
-    assert allowed_hosts("0.0.0.0", ()) == ("*",)  # noqa: S104
-    assert allowed_hosts("0.0.0.0", ("a.example",)) == ("localhost", "127.0.0.1", "::1", "a.example")  # noqa: S104
     check_origin("GET", Headers({"host": "A.example:80"}), ("a.example",))
     check_origin("GET", Headers({"host": "anything"}), ("*",))
     with pytest.raises(HTTPException):
         check_origin("GET", Headers({}), ("a.example",))
+
+
+@pytest.mark.parametrize("bound", ["0.0.0.0", "::", ""])  # noqa: S104
+def test_a_service_at_all_addresses_allows_addresses_and_no_names_but_those_given(bound: str) -> None:
+    hosts = allowed_hosts(bound, ("a.example",))
+    for host in ("192.0.2.1:8000", "[2001:db8::1]:8000", "[::1]", "localhost", "a.example:8000"):
+        check_origin("GET", Headers({"host": host}), hosts)
+    for host in ("evil.example", "192.0.2.1.evil.example", "[evil]", "192.0.2.1@evil.example", "any IP address", ""):
+        with pytest.raises(HTTPException):
+            check_origin("GET", Headers({"host": host}), hosts)
+    with pytest.raises(HTTPException):
+        check_origin("GET", Headers({"host": "a.example"}), allowed_hosts(bound, ()))
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,9 @@ def test_the_demonstration_takes_json_alone(shown: Served) -> None:
 
 
 def test_the_document_says_that_a_token_is_needed(tmp_path: Path, here: Served) -> None:
-    assert "securitySchemes" not in here.client.get("/openapi.json").json()["components"]
+    open_to_all = here.client.get("/openapi.json").json()
+    assert "securitySchemes" not in open_to_all["components"]
+    assert "answers 401" in open_to_all["info"]["description"]
     with served(tmp_path, Settings(token="secret")) as service:  # noqa: S106
         document = service.client.get("/openapi.json").json()
     assert document["components"]["securitySchemes"] == {"HTTPBearer": {"type": "http", "scheme": "bearer"}}

@@ -3,10 +3,12 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +42,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def serving(folder: Path, *words: str) -> Iterator[tuple[Process, str]]:
-    """A process that serves, and its address."""
-    command = [sys.executable, "-c", "from benfourier.cli.main import main; main()"]
+def serving(folder: Path, *words: str, before: str = "") -> Iterator[tuple[Process, str]]:
+    """A process that serves, and its address; before is code that it runs first."""
+    command = [sys.executable, "-c", f"{before}from benfourier.cli.main import main; main()"]
     options = [str(folder / "guard.bf"), *MODEL, str(folder / "w.safetensors"), "--port", "0", *words]
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "BENFOURIER_TOKEN": "t"}
     with subprocess.Popen(  # noqa: S603
@@ -121,6 +123,31 @@ def test_a_guard_of_views_is_served_without_numba_and_scikit_learn(folder: Path)
         [sys.executable, "-c", code], cwd=folder, env=environment, check=True, capture_output=True, text=True
     )
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limit on descriptors")
+def test_idle_connections_beyond_the_descriptors_are_closed_and_the_service_answers_again(folder: Path) -> None:
+    few = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (60, 60)); "
+    with serving(folder, before=few) as (process, address), httpx.Client(base_url=address, timeout=60) as client:
+        assert client.get("/v2/health/live").status_code == 200
+        with ExitStack() as idle:
+            for _ in range(56):
+                idle.enter_context(socket.create_connection((client.base_url.host, client.base_url.port or 0), 30))
+            assert client.get("/v2/health/live").status_code == 200  # on the connection that it had before
+        with httpx.Client(base_url=address, timeout=60) as other:
+            deadline = time.monotonic() + 30
+            while True:
+                try:
+                    assert other.get("/v2/health/live").status_code == 200
+                    break
+                except httpx.TransportError:  # the idle ones are not all closed yet
+                    assert time.monotonic() < deadline
+        process.send_signal(signal.SIGTERM)
+        assert process.stderr is not None
+        lines = process.stderr.read().splitlines()
+    events = [json.loads(line)["event"] for line in lines]
+    assert 1 <= events.count("too many connections") <= 10
+    assert len(events) < 30
 
 
 def test_without_the_extra_it_says_how_to_install_it_and_ends_with_3(

@@ -18,9 +18,8 @@ import benfourier as bf
 from benfourier.service.app import make_app
 from benfourier.service.engine import Engine, GuardFile, fill_batches
 from benfourier.service.settings import Settings
-from tests.detectors.guarded import detector
 from tests.detectors.toys import toys
-from tests.service.serving import INFER, SETTINGS, asked, clean, outputs, png, running
+from tests.service.serving import INFER, SETTINGS, asked, clean, guard, outputs, png, running
 
 File = tuple[str, tuple[str, bytes, str]]
 
@@ -76,8 +75,7 @@ def test_batches_are_filled_up_for_each_size_of_images() -> None:
 @contextmanager
 def stretching(folder: Path, settings: Settings) -> Iterator[httpx.Client]:
     """A client of a service that scales images of all sizes to 8×8."""
-    fitted = replace(detector(), classifier=replace(toys().classifier, resize="stretch"))
-    bf.Guard.calibrated(fitted, toys().tested.clean, 0.1, known=toys().fitted.clean).save(folder / "guard.bf")
+    guard(resize="stretch").save(folder / "guard.bf")
     app = make_app(Engine(GuardFile(folder / "guard.bf", toys().classifier.module), settings))
     with running(app, settings) as address, httpx.Client(base_url=address, timeout=60) as client:
         yield client

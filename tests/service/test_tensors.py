@@ -108,6 +108,14 @@ def test_data_of_8_bit_pixels_must_be_whole() -> None:
         assert "whole" in refusal(text(f"[0, {number}]", [1, 2, 1, 1], "UINT8")).detail
 
 
+def test_a_request_without_images_says_so() -> None:
+    contents: list[dict[str, Any]] = [{"data": []}, {"parameters": {"binary_data_size": 0}}]
+    for datatype in ("FP32", "UINT8"):
+        for content in contents:
+            tensor = {"name": "images", "shape": [0, 2, 1, 1], "datatype": datatype, **content}
+            assert "there are no images" in refusal(bytearray(json.dumps({"inputs": [tensor]}).encode())).detail
+
+
 def test_keys_and_marks_that_look_like_data_do_not_confuse() -> None:
     tensor = {"name": "images", "shape": [1, 2, 1, 1], "datatype": "FP32", "data": [1, 0]}
     body = {"id": '"data": [7] #1', "data": [5, 5], "x": {'"data': [6], "data": []}, "inputs": [tensor]}

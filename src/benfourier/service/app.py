@@ -23,7 +23,10 @@ from benfourier.service.oip import health_router, protocol_router
 from benfourier.service.schemas import Error
 from benfourier.version import __version__
 
-ABOUT = "Verdicts on images: the network's label where the guard accepts, rejection of adversarial ones."
+ABOUT = (
+    "Verdicts on images: the network's label where the guard accepts, rejection of adversarial ones. A service that has "
+    "a token wants it as a bearer token for all but health and the files of the page, and answers 401 without."
+)
 # with a default response FastAPI adds no 422 of its own, which this service never gives
 DEFAULT: dict[int | str, dict[str, Any]] = {"default": {"model": Error, "description": "Another error."}}
 

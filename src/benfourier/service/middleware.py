@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
+import re
 import secrets
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 from fastapi import Depends
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
@@ -20,11 +21,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from benfourier.report.card import style_digest
 from benfourier.service.http_errors import error_response, too_many_requests
-from benfourier.service.settings import ANY_HOST, Settings
+from benfourier.service.settings import ANY_ADDRESS, ANY_HOST, Settings
 from benfourier.service.telemetry import Metrics, log_count_faults, log_event
 
 CLIENT_LEFT = 499  # the client left before its response; only logs and counters show it
 METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE")  # the counters call all others "other"
+HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]+))(?::[0-9]{0,5})?")  # address or name, and a port
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 MAX_REQUESTS = 1000  # served at once
 DRAIN_SECONDS = 2.0  # the rest of a refused body is read for so long: most clients read only after they have written
@@ -181,11 +183,7 @@ def check_origin(method: str, headers: Headers, hosts: tuple[str, ...]) -> None:
     browsers send neither Origin nor Sec-Fetch-Site.
     """
     host = headers.get("host", "")
-    try:
-        name = urlsplit(f"//{host}").hostname or ""  # without its port, in lower case
-    except ValueError:
-        name = ""
-    if ANY_HOST not in hosts and name not in {allowed.lower() for allowed in hosts}:
+    if not _is_allowed(host, hosts):
         allowed = ", ".join(hosts)
         raise HTTPException(
             403, f"the header Host is {host[:100]!r}; allowed: {allowed}; start the service with --allow-host"
@@ -197,6 +195,21 @@ def check_origin(method: str, headers: Headers, hosts: tuple[str, ...]) -> None:
         site = "same-origin" if origin.partition("://")[2].lower() == host.lower() else "cross-site"
     if site not in (None, "same-origin", "none"):
         raise HTTPException(403, "the request comes from a page of another site; use the page of this service")
+
+
+def _is_allowed(host: str, hosts: tuple[str, ...]) -> bool:
+    """Whether a header Host names one of the hosts; nothing may stand beside its name and port."""
+    if ANY_HOST in hosts:
+        return True
+    match = HOST.fullmatch(host.lower())
+    if match is None:
+        return False
+    name = match[1] or match[2]
+    if name in {allowed.lower() for allowed in hosts}:
+        return True
+    with suppress(ValueError):
+        return ANY_ADDRESS in hosts and bool(ip_address(name))
+    return False
 
 
 def token_check(token: str) -> Callable[..., Coroutine[Any, Any, None]]:

@@ -180,7 +180,7 @@ def read_call(
     else:
         values = _json_values(tensor, body, pieces, deadline)
     try:
-        if values.dtype == np.uint8 and len(values):
+        if values.dtype == np.uint8:
             # one by one: the conversion takes several times its images
             images = [load_images(image[None], classifier, layout="NCHW")[0] for image in values]
         else:
@@ -217,6 +217,8 @@ def _check_size(tensor: schemas.RequestInput, classifier: Classifier, settings: 
     if tensor.name != INPUT:
         raise HTTPException(400, f"the input is called {tensor.name[:50]!r}; it must be called {INPUT!r}")
     count, channels, height, width = tensor.shape
+    if count < 1:
+        raise HTTPException(400, f"there are no images in the shape {tensor.shape}; send at least one")
     if count > settings.max_images:
         raise HTTPException(413, f"the request has {count} images; at most {settings.max_images} are allowed")
     if height * width > settings.max_pixels:

@@ -1,6 +1,7 @@
 """The server: uvicorn behind a socket, with a timeout for heads of requests and a graceful end."""
 
 import asyncio
+import logging
 import secrets
 import signal
 import socket
@@ -14,6 +15,7 @@ import h11
 import torch
 import uvicorn
 from fastapi import FastAPI
+from PIL import PngImagePlugin
 from torch import nn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -24,11 +26,16 @@ from benfourier.service.demo import load_demo
 from benfourier.service.engine import Engine, GuardFile
 from benfourier.service.middleware import SECURITY_HEADERS
 from benfourier.service.settings import Settings, allowed_hosts
-from benfourier.service.telemetry import configure_logging, log_event
+from benfourier.service.telemetry import CONNECTIONS, configure_logging, log_event
+
+if sys.platform != "win32":
+    import resource
 
 HEAD_SECONDS = 10.0  # time for the head of a request; uvicorn has no limit of its own
 KEEP_ALIVE_SECONDS = 30
-BACKLOG = 2048
+MOST_CONNECTIONS = 2000  # open at once; half of the descriptors that the process may have, if that is less
+MOST_BACKLOG = 128  # the event loop takes as many connections at once, some turns before it can close one
+TEXT_BYTES = 2**20  # of a PNG file, unpacked; Pillow's own limit is 64 MiB, and it takes several times as much
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -69,6 +76,7 @@ def serve(
     samples = None if demo is None else load_demo(demo, engine.current.guard.classifier)
     listener = open_socket(host, port)
     configure_logging(log_level)
+    PngImagePlugin.MAX_TEXT_MEMORY = TEXT_BYTES
     shown = f"[{host}]" if ":" in host else host
     log_event("listening", address=f"http://{shown}:{listener.getsockname()[1]}", guard=str(path), demo=demo)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn raises its signal again when it is done
@@ -82,6 +90,11 @@ class _Protocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        limit = connection_limit()
+        if len(self.connections) > limit:
+            log_event("too many connections", logger=CONNECTIONS, level=logging.WARNING, limit=limit)
+            transport.abort()
+            return
         self._set_timer(waits=True)
 
     def data_received(self, data: bytes) -> None:
@@ -114,6 +127,24 @@ class _Protocol(H11Protocol):
             self._timer = None
 
 
+def connection_limit() -> int:
+    """Returns how many connections may be open at once; further ones are closed."""
+    return min(MOST_CONNECTIONS, _descriptors() // 2)
+
+
+def backlog() -> int:
+    """Returns how many connections may wait to be taken; few enough for the descriptors left by those that are open."""
+    return max(1, min(MOST_BACKLOG, _descriptors() // 16))
+
+
+def _descriptors() -> int:
+    """Descriptors that the process may have."""
+    if sys.platform == "win32":  # which has no such limit
+        return 2 * MOST_CONNECTIONS
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 2 * MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else soft
+
+
 def open_socket(host: str, port: int) -> socket.socket:
     """Returns a socket that listens, or raises OptionError; port 0 chooses a free one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -122,7 +153,7 @@ def open_socket(host: str, port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
-        listener.listen(BACKLOG)
+        listener.listen(backlog())
     except (OSError, OverflowError, TypeError, ValueError) as error:  # the last two: no name that can be looked up
         listener.close()
         place = f"{host if host.isprintable() else repr(host)}:{port}"
@@ -142,7 +173,7 @@ def make_server(app: FastAPI, settings: Settings) -> uvicorn.Server:
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        backlog=BACKLOG,
+        backlog=backlog(),
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=int(settings.timeout_seconds) + 5,
     )

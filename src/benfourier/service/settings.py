@@ -6,6 +6,7 @@ from benfourier.errors import OptionError, check_number, check_switch, check_who
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 ANY_HOST = "*"
+ANY_ADDRESS = "any IP address"  # DNS rebinding needs a name
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Settings:
     token: str | None = field(default=None, repr=False)  # that requests must bear; None for none
     watch_seconds: float | None = None  # between two looks at the guard's file; SIGHUP reloads it in any case
     drift_window: int = 500  # number of recent scores to compare with the calibration scores
-    hosts: tuple[str, ...] = LOOPBACK  # allowed in the header Host, against DNS rebinding; "*" allows all
+    hosts: tuple[str, ...] = LOOPBACK  # allowed in the header Host, against DNS rebinding; see ANY_HOST, ANY_ADDRESS
 
     def __post_init__(self) -> None:
         for name in ("max_body_bytes", "max_images", "max_pixels", "max_batch", "drift_window"):
@@ -49,9 +50,8 @@ class Settings:
 def allowed_hosts(bound: str, more: tuple[str, ...]) -> tuple[str, ...]:
     """Returns the hosts that requests may name for a service bound to an address.
 
-    These are the loopback names, the address itself and those given. A service bound to all addresses has names that
-    it cannot know: it allows all, unless some are given.
+    These are the loopback names, the address itself and those given. A service bound to all addresses does not know
+    its own: it allows all addresses, and no names but those given.
     """
-    if bound in ("0.0.0.0", "::", ""):  # noqa: S104, compared only
-        return (*LOOPBACK, *more) if more else (ANY_HOST,)
-    return tuple(dict.fromkeys((*LOOPBACK, bound, *more)))
+    own = ANY_ADDRESS if bound in ("0.0.0.0", "::", "") else bound  # noqa: S104, compared only
+    return tuple(dict.fromkeys((*LOOPBACK, own, *more)))

@@ -2,6 +2,8 @@
 
 import json
 import logging
+import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -13,6 +15,8 @@ from benfourier.guard.guard import Guard
 from benfourier.guard.verdicts import Verdicts
 
 LOGGER = logging.getLogger("benfourier.service")
+CONNECTIONS = logging.getLogger("benfourier.service.connections")  # of events that clients can cause without a request
+EVENTS_PER_MINUTE = 10  # of CONNECTIONS, and of asyncio's own
 SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
 QUANTILES = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
@@ -85,9 +89,33 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line, ensure_ascii=False, default=str)
 
 
-def log_event(event: str, *, level: int = logging.INFO, trace: bool = False, **fields: object) -> None:
+class RateLimit(logging.Filter):
+    """Lets some records of a logger pass in each minute; the next one says how many were left out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._begin, self._passed, self._left_out = -math.inf, 0, 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Returns whether the record passes."""
+        now = time.monotonic()
+        if now >= self._begin + 60:
+            self._begin, self._passed = now, 0
+        self._passed += 1
+        if self._passed > EVENTS_PER_MINUTE:
+            self._left_out += 1
+            return False
+        if self._left_out:
+            record.fields = {**getattr(record, "fields", {}), "left_out": self._left_out}
+            self._left_out = 0
+        return True
+
+
+def log_event(
+    event: str, *, logger: logging.Logger = LOGGER, level: int = logging.INFO, trace: bool = False, **fields: object
+) -> None:
     """Logs an event with its fields."""
-    LOGGER.log(level, event, extra={"fields": fields}, exc_info=trace)
+    logger.log(level, event, extra={"fields": fields}, exc_info=trace)
 
 
 @contextmanager
@@ -103,9 +131,11 @@ def configure_logging(level: str) -> None:
     """Sends the logs of the service and of uvicorn to standard error, as JSON lines."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter())
-    levels = {"benfourier.service": level.upper(), "uvicorn.error": "WARNING", "python_multipart": "ERROR"}
+    levels = {LOGGER.name: level.upper(), "uvicorn.error": "WARNING", "python_multipart": "ERROR"}
+    levels |= {CONNECTIONS.name: level.upper(), "asyncio": "WARNING"}
     for name, least in levels.items():
         logger = logging.getLogger(name)
         logger.handlers[:] = [handler]
         logger.setLevel(least)
         logger.propagate = False
+        logger.filters[:] = [RateLimit()] if name in (CONNECTIONS.name, "asyncio") else []
