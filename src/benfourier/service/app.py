@@ -24,8 +24,8 @@ from benfourier.service.schemas import Error
 from benfourier.version import __version__
 
 ABOUT = (
-    "Verdicts on images: the network's label where the guard accepts, rejection of adversarial ones. A service that has "
-    "a token wants it as a bearer token for all but health and the files of the page, and answers 401 without."
+    "Verdicts on images: the network's label where the guard accepts, rejection of adversarial ones. A service that "
+    "has a token wants it as a bearer token for all but health and the files of the page, and answers 401 without."
 )
 # with a default response FastAPI adds no 422 of its own, which this service never gives
 DEFAULT: dict[int | str, dict[str, Any]] = {"default": {"model": Error, "description": "Another error."}}
