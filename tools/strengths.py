@@ -178,7 +178,8 @@ def _lowest(outcome: Outcome) -> str:
 
 def alarms(experiments: Sequence[Experiment]) -> str:
     """Returns the README's sentence on what the default detector costs in false alarms; nothing without ledgers."""
-    found = [each for one in experiments if not _is_choice(one.name) for each in _outcomes(one, MIXTURE)]
+    tested = [each for each in experiments if not _is_choice(each.name) and not _earlier(each)]
+    found = [each for one in tested for each in _outcomes(one, MIXTURE)]
     rates = [outcome.overall for outcome in found if outcome.detector == VIEWS]
     if not rates:
         return ""
@@ -298,6 +299,8 @@ def _beside(entry: Entry) -> str:
 def _experiment_lines(experiment: Experiment) -> Iterator[str]:
     """What an experiment is, and its tables with intervals."""
     yield from ("", *facts(experiment, FOLDER))
+    if _earlier(experiment):
+        yield f"- {EARLIER.strip(' ()').capitalize()}."
     for protocol in (MIXTURE, UNSEEN, LEFT_OUT, SAME_ATTACK):
         for table in by_attack(experiment.results, metric=AUROC, protocol=protocol):
             rows = tuple(replace(row, entries=tuple(map(_alone, row.entries))) for row in table.rows)
