@@ -133,13 +133,24 @@ def test_processes_have_one_thread_and_end_when_the_run_is_closed() -> None:
     assert active_children() == []
 
 
-def test_a_process_does_not_outlive_its_killed_parent(tmp_path: Path) -> None:
+@pytest.mark.parametrize("moment", ["in a task", "while it imports"])
+def test_a_process_does_not_outlive_its_killed_parent(tmp_path: Path, moment: str) -> None:
     ticks, file = tmp_path / "ticks", tmp_path / "parent.py"
     ticks.touch()
+    (tmp_path / "slow_module.py").write_text(
+        "import multiprocessing\n"
+        "from tests.test_executors import tick as work\n"
+        f"if multiprocessing.parent_process(): work(None, {str(ticks)!r})\n"
+        "def tick(value, task): return None\n",
+        encoding="utf-8",
+    )
+    module = "tests.test_executors" if moment == "in a task" else "slow_module"
     file.write_text(
-        "from benfourier.executors import LocalPool\n"
-        "from tests.test_executors import InMemory, tick\n"
-        f"if __name__ == '__main__': list(LocalPool(1).run(tick, InMemory(None), [{str(ticks)!r}]))\n",
+        "if __name__ == '__main__':\n"
+        "    from benfourier.executors import LocalPool\n"
+        "    from tests.test_executors import InMemory\n"
+        f"    from {module} import tick\n"
+        f"    list(LocalPool(1).run(tick, InMemory(None), [{str(ticks)!r}]))\n",
         encoding="utf-8",
     )
     here = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import pickle
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -127,7 +128,9 @@ def _start(function: Callable[..., object], shared: Shared[object]) -> tuple[Con
     """A process with one thread that runs the tasks sent to it."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    process = context.Process(target=_work, args=(theirs, function, shared), daemon=True)
+    # in bytes: reading them imports whole libraries, and by then the process must watch its parent
+    work = pickle.dumps((function, shared))
+    process = context.Process(target=_work, args=(theirs, work), daemon=True)
     before = dict(os.environ)
     os.environ.update(dict.fromkeys(ONE_THREAD, "1"))  # libraries read these when the process loads them
     try:
@@ -151,10 +154,11 @@ def _end(connection: Connection, process: SpawnProcess) -> None:
     process.join()
 
 
-def _work(connection: Connection, function: Callable[..., object], shared: Shared[object]) -> None:
+def _work(connection: Connection, work: bytes) -> None:
     """Runs tasks until the connection closes. Only the parent handles Ctrl-C; if it is killed, this process ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Thread(target=_end_with_parent, daemon=True).start()
+    function, shared = pickle.loads(work)  # noqa: S301, the parent wrote it
     for _, result in Serial().run(function, shared, _receive(connection)):
         connection.send(result)
 
