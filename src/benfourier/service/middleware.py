@@ -199,13 +199,9 @@ def check_origin(method: str, headers: Headers, hosts: tuple[str, ...]) -> None:
 
 def _is_allowed(host: str, hosts: tuple[str, ...]) -> bool:
     """Whether a header Host names one of the hosts; nothing may stand beside its name and port."""
-    if ANY_HOST in hosts:
-        return True
     match = HOST.fullmatch(host.lower())
-    if match is None:
-        return False
-    name = match[1] or match[2]
-    if name in {allowed.lower() for allowed in hosts}:
+    name = "" if match is None else match[1] or match[2]
+    if ANY_HOST in hosts or name in {allowed.lower() for allowed in hosts}:
         return True
     with suppress(ValueError):
         return ANY_ADDRESS in hosts and bool(ip_address(name))
