@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import pickle
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -128,9 +127,7 @@ def _start(function: Callable[..., object], shared: Shared[object]) -> tuple[Con
     """A process with one thread that runs the tasks sent to it."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    # in bytes: reading them imports whole libraries, and by then the process must watch its parent
-    work = pickle.dumps((function, shared))
-    process = context.Process(target=_work, args=(theirs, work), daemon=True)
+    process = context.Process(target=_work, args=(theirs,), daemon=True)
     before = dict(os.environ)
     os.environ.update(dict.fromkeys(ONE_THREAD, "1"))  # libraries read these when the process loads them
     try:
@@ -140,12 +137,14 @@ def _start(function: Callable[..., object], shared: Shared[object]) -> tuple[Con
             del os.environ[name]
         os.environ.update(before)
     theirs.close()
+    # not as arguments: reading them imports whole libraries, and by then the process must watch its parent
+    _send(ours, (function, shared))
     return ours, process
 
 
-def _send(connection: Connection, task: Task) -> None:
+def _send(connection: Connection, message: object) -> None:
     with suppress(OSError):  # the process has died; receiving the result says so
-        connection.send(task)
+        connection.send(message)
 
 
 def _end(connection: Connection, process: SpawnProcess) -> None:
@@ -154,11 +153,11 @@ def _end(connection: Connection, process: SpawnProcess) -> None:
     process.join()
 
 
-def _work(connection: Connection, work: bytes) -> None:
+def _work(connection: Connection) -> None:
     """Runs tasks until the connection closes. Only the parent handles Ctrl-C; if it is killed, this process ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Thread(target=_end_with_parent, daemon=True).start()
-    function, shared = pickle.loads(work)  # noqa: S301, the parent wrote it
+    function, shared = connection.recv()
     for _, result in Serial().run(function, shared, _receive(connection)):
         connection.send(result)
 
