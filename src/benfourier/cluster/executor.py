@@ -2,7 +2,6 @@
 
 import logging
 import os
-import pickle
 import secrets
 import socket
 from collections import Counter, deque
@@ -156,7 +155,8 @@ class RayDataExecutor(_Resources):
         context = data.DataContext.get_current()
         context.enable_progress_bars = context.print_on_execution_start = False
         size = min(self.slots(), len(tasks))
-        rows = [{"place": place, "task": pickle.dumps(task)} for place, task in enumerate(tasks)]
+        # Ray writes and reads tasks and results as it does those of its own tasks
+        rows = [{"place": place, "task": task} for place, task in enumerate(tasks)]
         results = data.from_items(rows, override_num_blocks=len(rows)).map(
             _Worker,
             fn_constructor_args=(function, [handle], terms, max(1, int(self.num_cpus))),
@@ -165,7 +165,7 @@ class RayDataExecutor(_Resources):
         )
         try:
             for row in results.iter_rows():
-                yield tasks[row["place"]], pickle.loads(row["result"])  # noqa: S301  # of our own processes
+                yield tasks[row["place"]], row["result"]
         except ray.exceptions.RayError as error:
             cause = getattr(error, "cause", error)
             reason = cause if isinstance(cause, InputError) else str(error).strip().splitlines()[-1]
@@ -180,9 +180,8 @@ class _Worker:
 
     def __call__(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the row of a task's result."""
-        task = pickle.loads(row["task"])  # noqa: S301  # the driver's own
-        result = _work(self.function, self.handle, task, self.terms, self.threads)
-        return {"place": row["place"], "result": pickle.dumps(result)}
+        result = _work(self.function, self.handle, row["task"], self.terms, self.threads)
+        return {"place": row["place"], "result": result}
 
 
 @dataclass(frozen=True)
